@@ -74,13 +74,15 @@ class Watermark:
 class WindowStart:
     """A column that holds the start of a window around ``time`` of the same row.
 
-    ``length``: how long the window is at most, in microseconds; ``end``: the column with its end, "" without one.
+    ``length``: how long the window is at most, in microseconds; ``end``: the column with its end, "" without one;
+    ``shortest``: how long it is at least, since windows that start together may end one after the other.
     """
 
     column: str
     time: str
     length: int
     end: str = ""
+    shortest: int = 0
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def print_rows(rows: DataFrame, limit: int, format: Format) -> None:
             print_text(str(text))
         return
     records: list[tuple[object, ...]] = [tuple(row) for row in _as_texts(rows).limit(limit + 1).collect()]
-    cells = [rows.columns, *([_cell(value) for value in row] for row in records[:limit])]
+    cells = [rows.columns, *([("NULL" if value is None else str(value)) for value in row] for row in records[:limit])]
     print_text("\n".join(align_columns(cells)))
     if len(records) > limit:
         typer.echo("There are more rows: show more with --limit, or write all of them with --as.")
@@ -162,10 +162,6 @@ def _sortable(text: str) -> tuple[int, str]:
         return int(text), ""
     # Years after 9999 begin with a plus, those before 0 with a minus.
     return (1 if text.startswith("+") else -1 if text.startswith("-") else 0), text
-
-
-def _cell(value: object) -> str:
-    return "NULL" if value is None else str(value)
 
 
 app = typer.Typer(

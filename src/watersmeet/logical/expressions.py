@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal
 
@@ -108,7 +108,8 @@ _FIELD = re.compile(r"\.(\w+)")
 class Reference:
     """A column named in a text: ``parts`` as written, at ``start`` to ``end`` of the expression's own text.
 
-    `resolve` fills in the rest: the alias of the source, the column and the path of fields inside it.
+    `resolve` fills in the rest: the alias of the source, the column and the path of fields inside it. ``span`` is the
+    place of the name in the script, where the text around it was written elsewhere.
     """
 
     parts: tuple[str, ...]
@@ -117,6 +118,7 @@ class Reference:
     source: str = ""
     name: str = ""
     path: tuple[str, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
 
     @property
     def column(self) -> str:

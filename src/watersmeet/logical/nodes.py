@@ -78,7 +78,7 @@ class _Named(Relation):
 class WindowFunction:
     """Windows of event time over a source: the function, the column, and the lengths (size and slide).
 
-    ``by``: the columns that separate sessions.
+    ``by``: the columns that separate sessions; ``column_span``: the place of the column.
     """
 
     function: str
@@ -86,6 +86,7 @@ class WindowFunction:
     lengths: tuple[Amount, ...]
     span: Span = NOWHERE
     by: tuple[str, ...] = ()
+    column_span: Span = NOWHERE
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,10 @@ class Within:
 Values = tuple[tuple[str, Expr], ...]
 """Constants by column name."""
 
+ImpliedCondition = Literal["key", "where", "natural"]
+"""The condition of a join without ON and USING: equal keys, what WHERE says of its sides (a comma, CROSS JOIN), or equal
+values of all columns that both have (NATURAL JOIN)."""
+
 
 @dataclass(frozen=True)
 class ParsedJoin(Relation):
@@ -172,11 +177,12 @@ class Join(ParsedJoin):
     """``left [kind] JOIN right``: its family follows from its sides.
 
     ``clauses`` follow its condition. ``operator``: the operator that a Substrait plan names, so that the planner does
-    not choose (FT-3).
+    not choose (FT-3). ``implied``: what it compares without ON and USING.
     """
 
     clauses: tuple[Clause, ...] = ()
     operator: Literal["merge"] | None = None
+    implied: ImpliedCondition = "key"
 
     @property
     def is_plain(self) -> bool:

@@ -151,7 +151,7 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
             and v is None
             and not is_internal(n.removeprefix(OWN_WATERMARK_PREFIX))
         ),
-        state_bytes=sum(_bytes(state) for state in reported.get("stateOperators") or ()),
+        state_bytes=sum(int(state.get("memoryUsedBytes") or 0) for state in reported.get("stateOperators") or ()),
         at=_moment(reported.get("timestamp")),
         parts={n: ms / 1000 for n, ms in reported["durationMs"].items() if n != "triggerExecution" and ms},
         backlog=backlog_of(reported),
@@ -203,10 +203,6 @@ def _rows_out(observed: Mapping[str, Mapping[str, Any]], reported: Mapping[str, 
 def _rows_read(reported: Mapping[str, Any]) -> int:
     """The rows that Spark has read, where no join counts them."""
     return sum(int(source.get("numInputRows") or 0) for source in reported.get("sources") or ())
-
-
-def _bytes(state: Mapping[str, Any]) -> int:
-    return int(state.get("memoryUsedBytes") or 0)
 
 
 def _moment(text: Any) -> float:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from watersmeet.catalog import Amount, Watermark
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import Expr
-from watersmeet.logical.nodes import Clause, Join, Lateral, Query, Relation, Scan, Star, Union, Within, leaves
+from watersmeet.logical.nodes import (
+    Clause,
+    ImpliedCondition,
+    Join,
+    Lateral,
+    Query,
+    Relation,
+    Scan,
+    Star,
+    Union,
+    Within,
+)
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.leaves import read_amount, starts_amount
@@ -146,42 +157,36 @@ def read_relation(cursor: Cursor, read_query: ReadQuery) -> Relation:
     ``read_query`` reads the queries inside its brackets.
     """
     relation: Relation = read_leaf(cursor, read_query)
-    while (further := _read_further(cursor, relation, read_query)) is not None:
-        relation = further
-    if cursor.at(","):
-        raise _list_refusal(cursor, relation, read_query)
-    return relation
+    while True:
+        if (further := _read_further(cursor, relation, read_query)) is not None:
+            relation = further
+        elif cursor.at(","):
+            relation = _read_listed(cursor, relation, read_query)
+        else:
+            return relation
 
 
-def _list_refusal(cursor: Cursor, left: Relation, read_query: ReadQuery) -> WatersmeetError:
-    """The refusal of ``FROM a, b``, with the JOIN to write in place of the comma; takes what follows the comma."""
-    comma, hint = cursor.position, "write JOIN and a condition in place of the comma: `JOIN ... ON ...`."
+def _read_listed(cursor: Cursor, left: Relation, read_query: ReadQuery) -> Relation:
+    """``, source``: a join whose condition is in WHERE. A comma before LATERAL may be left out."""
+    first = cursor.position
     cursor.skip(1)
     if at_lateral(cursor):
-        hint = "leave out the comma before LATERAL."
-    elif cursor.peek().is_name and not cursor.at("TABLE", "("):
-        right = read_leaf(cursor, read_query).alias
-        source = " ".join(cursor.text_from(comma + 1).split())
-        aliases = [leaf.alias for leaf in leaves(left)]
-        condition = _equality_text(cursor, aliases, right)
-        example = "" if condition else ", for example"
-        condition = condition or f"{_name_text(aliases[-1])}.id = {_name_text(right)}.id"
-        hint = f"write JOIN in place of the comma: `JOIN {source} ON {condition}`{example}."
-    cursor.position = comma
-    return cursor.refuse_unsupported("A list of sources", hint)
+        cursor.layout.needless.add(first)
+        cursor.begin_line()
+        return _read_lateral(cursor, left)
+    cursor.may_break()
+    right = read_leaf(cursor, read_query)
+    within = read_within(cursor, None)
+    if cursor.at_any({"ON", "USING"}):
+        hint = f"write it in WHERE, or JOIN in place of the comma before {_name_text(right.alias)}."
+        raise cursor.failure("WHERE", hint)
+    return Join(left, right, "inner", None, (), within, cursor.span_from(first + 1), implied="where")
 
 
-def _equality_text(cursor: Cursor, left: Sequence[str], right: str) -> str | None:
-    """The first equality in the rest of the statement between a column of ``right`` and one of the others, as text."""
-    sides = {right.lower(): "right", **{alias.lower(): "left" for alias in left}}
-    for start in range(cursor.position + 1, len(cursor.tokens) - 7):
-        before, *tokens, following = cursor.tokens[start - 1 : start + 8]
-        is_part = before.word in ("WHERE", "AND") and (following.word in ("AND", ";") or following.kind == "end")
-        source, other = tokens[0].value.lower(), tokens[4].value.lower()
-        is_equality = [token.word for token in tokens[1::2]] == [".", "=", "."]
-        if is_part and is_equality and {sides.get(source), sides.get(other)} == {"left", "right"}:
-            return "{}{}{} {} {}{}{}".format(*(token.text for token in tokens))
-    return None
+def _is_listed(relation: Relation) -> bool:
+    """Whether a list of sources is among the joins of a relation."""
+    is_list = isinstance(relation, Join) and relation.implied == "where"
+    return is_list or any(_is_listed(side) for side in relation.inputs)
 
 
 def _name_text(name: str) -> str:
@@ -216,11 +221,19 @@ def _read_lateral(cursor: Cursor, input: Relation) -> Lateral:
     return Lateral(input, array, alias, cursor.span_from(first))
 
 
+_IMPLIED: dict[str, ImpliedCondition] = {"CROSS": "where", "NATURAL": "natural"}
+
+
 def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...], read_query: ReadQuery) -> Relation:
     first = cursor.position
+    implied: ImpliedCondition = _IMPLIED.get(words[0], "key")
+    if _is_listed(left) and (implied == "natural" or KINDS[words] in ("right", "full")):
+        # In standard SQL a comma binds less tightly than JOIN, which would change what these joins mean.
+        hint = "write JOIN with ON in place of the comma before it, or the join first and the list after it."
+        raise cursor.refuse_unsupported(f"{' '.join(words)} after a list of sources", hint, len(words))
     cursor.skip(len(words))
     right = read_leaf(cursor, read_query)
-    for grammar in cursor.grammars:
+    for grammar in cursor.grammars if implied == "key" else ():
         if (instead := grammar.read_instead(cursor, left, right, KINDS[words], first)) is not None:
             return instead
     span = cursor.span_from(first)
@@ -228,6 +241,8 @@ def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...], read_quer
     if refused:
         raise refused
     within = read_within(cursor, None)
+    if implied != "key" and cursor.at_any({"ON", "USING"}):
+        raise cursor.failure("WITHIN, JOIN or WHERE", f"leave {words[0]} out, or {cursor.peek().word}.")
     on, using = read_condition(cursor)
     within = read_within(cursor, within)
     if on is None and not using:
@@ -235,7 +250,7 @@ def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...], read_quer
     if cursor.at_any({"ON", "USING"}):
         raise cursor.failure("one condition", "join conditions with AND in a single ON.")
     clauses = tuple(clause for grammar in cursor.grammars for clause in grammar.read_behind_join(cursor))
-    return Join(left, right, KINDS[words], on, using, within, span, clauses)
+    return Join(left, right, KINDS[words], on, using, within, span, clauses, implied=implied)
 
 
 def read_within(cursor: Cursor, before: Within | None) -> Within | None:

@@ -211,8 +211,6 @@ def _properties(cursor: Cursor) -> dict[str, str]:
 _ORDER_HINT = "leave it out: rows are emitted as they match."
 
 _CLAUSES: tuple[ForeignSyntax, ...] = (
-    (("CROSS", "JOIN"), "CROSS JOIN", "write JOIN with ON or WITHIN, so that the state stays bounded."),
-    (("NATURAL", NAME), "NATURAL JOIN", "name the columns: `JOIN b USING (id)`."),
     (("WINDOW", "BY"), "WINDOW BY", "write `GROUP BY window(t, '5 minutes')`, for example."),
     (("EVENTTIME", "BY"), "EVENTTIME BY", "declare it: `WATERMARK FOR t AS t - INTERVAL 5 SECONDS` in CREATE STREAM."),
     (("SORT", "BY"), "SORT BY", _ORDER_HINT),
@@ -273,7 +271,7 @@ LATE, MALFORMED = ("LATE", "INTO"), ("MALFORMED", "INTO")
 EMIT_ONCE = (("EMIT", "FINAL"), ("EMIT", "ON", "WINDOW", "CLOSE"))
 """The words, of ksqlDB and of RisingWave, for what SELECT STREAM says of groups."""
 
-KINDS: dict[tuple[str, ...], JoinKind] = {
+_KINDS: dict[tuple[str, ...], JoinKind] = {
     ("JOIN",): "inner",
     ("INNER", "JOIN"): "inner",
     ("LEFT", "JOIN"): "left",
@@ -291,6 +289,13 @@ KINDS: dict[tuple[str, ...], JoinKind] = {
 
 _COMPARISONS = frozenset({"<", "<=", "=", ">", ">=", "BETWEEN"})
 """What may stand behind the name of a rank in QUALIFY."""
+
+KINDS: dict[tuple[str, ...], JoinKind] = {
+    **_KINDS,
+    ("CROSS", "JOIN"): "inner",
+    **{("NATURAL", *words): kind for words, kind in _KINDS.items()},
+}
+"""The words of plain joins."""
 
 _SUPPORTED = (
     ("QUALIFY", "ROW_NUMBER"),

@@ -18,6 +18,7 @@ from watersmeet.logical.expressions import Expr, Reference, column
 from watersmeet.logical.nodes import Item, Lateral, Query, Relation, Scan, Star, WindowFunction
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.leaves import read_amount, starts_amount
+from watersmeet.parser.tokens import Token
 from watersmeet.parser.unsupported import at_clause
 from watersmeet.schema import quote
 
@@ -70,7 +71,12 @@ def with_subqueries(cursor: Cursor, relation: Relation, group_by: tuple[Expr, ..
         raise _not_grouped(cursor, window, "window_end: a row is in several windows that begin at the same time")
     inner = replace(relation, alias=relation.source, window=None, clause=None)
     lengths = (Expr("interval", value=amount.value) for amount in reversed(window.lengths))
-    array = Expr("windows", (column((inner.alias, window.column)), *lengths), window.function, span=window.span)
+    array = Expr(
+        "windows",
+        (column((inner.alias, window.column), window.column_span), *lengths),
+        window.function,
+        span=window.span,
+    )
     bounds = (Item(column((_ELEMENT, _ELEMENT, field)), name) for name, field in _FIELDS.items())
     rows = Lateral(inner, array, _ELEMENT, window.span)
     name = cursor.add_subquery(Query(rows, (Star(inner.alias), *bounds), span=relation.span), relation.span)
@@ -201,7 +207,8 @@ def _window(window: WindowFunction, field: str = "") -> Expr:
     function = IN_SPARK.get(window.function, "window")
     text = f"{function}({column}, {', '.join(repr(length(amount)) for amount in window.lengths)}){field}"
     start = len(function) + 1
-    return Expr("other", text=text, refs=(Reference((window.column,), start, start + len(column)),), span=window.span)
+    ref = Reference((window.column,), start, start + len(column), span=window.column_span)
+    return Expr("other", text=text, refs=(ref,), span=window.span)
 
 
 _ORDER = "write `TABLE(IMPOSE_ORDER(TABLE orders, DESCRIPTOR(order_time), INTERVAL '5' SECONDS))`, for example."
@@ -289,7 +296,7 @@ def read_table_function(cursor: Cursor, read_named: ReadNamed) -> NamedSource:
     cursor.expect(",", _ORDER)
     _read_argument(cursor, 2, _ARGUMENTS)
     lag = read_amount(cursor)
-    watermark = Watermark(column, lag, cursor.span_from(begin))
+    watermark = Watermark(column.value, lag, cursor.span_from(begin))
     cursor.expect(")", _ORDER)
     cursor.expect(")", _ORDER)
     return replace(with_watermark(named, watermark), span=cursor.span_from(first))
@@ -327,15 +334,17 @@ def _read_windowed(cursor: Cursor, read_named: ReadNamed) -> NamedSource:
     if function == "CUMULATE" and lengths[0] == lengths[1]:
         # One step is the whole window.
         function, lengths = "TUMBLE", lengths[:1]
-    window = WindowFunction(function, column, tuple(reversed(lengths)), cursor.span_from(first), by)
+    window = WindowFunction(
+        function, column.value, tuple(reversed(lengths)), cursor.span_from(first), by, cursor.span_of(column)
+    )
     return replace(named, scans=(replace(named.scans[0], window=window),), span=cursor.span_from(first))
 
 
-def _read_descriptor(cursor: Cursor, hint: str) -> str:
-    """``DESCRIPTOR(column)``."""
+def _read_descriptor(cursor: Cursor, hint: str) -> Token:
+    """The name in ``DESCRIPTOR(column)``."""
     cursor.expect("DESCRIPTOR", hint)
     cursor.expect("(", hint)
-    column = cursor.take_name("the name of a column", hint).value
+    column = cursor.take_name("the name of a column", hint)
     cursor.expect(")", hint)
     return column
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.errors import WatersmeetError
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.logical.relation import AnalyzedJoin
 from watersmeet.queries import analyze, read_script
@@ -58,3 +59,27 @@ def test_batches_need_no_watermark() -> None:
     assert bounds(query(f"SELECT STREAM l.v, r.w FROM {A} l LEFT JOIN {B} r {SAME}", plain, inputs="batches")) == [
         "time"
     ]
+
+
+OUT = "CREATE SINK out USING json OPTIONS (path 'out'); INSERT INTO out"
+MISNAMED = A.replace("(t)", "(§tt)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT STREAM k, window_start, count(*) AS n FROM {MISNAMED} GROUP BY k, window_start, window_end",
+        f"SELECT STREAM k, v FROM {MISNAMED} QUALIFY ROW_NUMBER() OVER (PARTITION BY window_end ORDER BY v) <= 2",
+        f"SELECT STREAM k, v FROM {A} QUALIFY ROW_NUMBER() OVER (PARTITION BY §tt ORDER BY v) <= 2",
+        f"{OUT} SELECT STREAM k, v FROM {A} QUALIFY ROW_NUMBER() OVER (PARTITION BY §tt ORDER BY v) <= 2",
+        "SELECT STREAM k, count(*) AS n FROM a GROUP BY k, window(§tt, '5 minutes')",
+        "SELECT STREAM DISTINCT k, §tt FROM a",
+    ],
+)
+def test_a_name_that_means_nothing_is_refused_once_where_it_is_written(text: str) -> None:
+    text = f"{STREAMS} {text};"
+    with pytest.raises(WatersmeetError) as caught:
+        analyze(read_script(text.replace("§", "")))
+    (refusal,) = caught.value.refusals
+    assert (refusal.condition, refusal.place and refusal.place.start) == ("UNKNOWN_COLUMN", text.index("§"))
+    assert "#" not in str(refusal)

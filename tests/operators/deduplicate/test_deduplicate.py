@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.operators.top.test_top import ROWS, quick, spelled, table
@@ -11,7 +13,7 @@ from tests.operators.top.test_top import ROWS, quick, spelled, table
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.deduplicate.definition import DeduplicateReference
-from watersmeet.operators.deduplicate.kernel import DeduplicateOperator
+from watersmeet.operators.deduplicate.kernel import DeduplicateOperator, first_rows
 from watersmeet.tools.testing import MemoryStore
 
 
@@ -43,3 +45,36 @@ def test_deduplication_equals_its_definition_in_every_batch(data: st.DataObject)
         report = emission.report
         assert (report.late, report.watermarks) == ((len(step.late),), step.watermarks)
     assert report.state == (0,)
+
+
+TIMES = st.one_of(st.integers(0, 30), st.sampled_from((-(2**63), 1 - 2**63, -(2**62), 2**62, 2**63 - 2, 2**63 - 1)))
+
+
+@quick
+@given(
+    st.lists(st.tuples(st.integers(-1, 1), TIMES), max_size=40),
+    st.sampled_from((0, 1, 2, 5, 2**62, 2**63 - 1)),
+    st.sampled_from((None, 1, -1)),
+)
+def test_first_rows_are_those_without_an_earlier_one_in_reach(
+    rows: list[tuple[int, int]], within: int, direction: int | None
+) -> None:
+    if direction is not None:
+        rows = sorted(rows, key=lambda row: row[1] * direction)
+    shown: list[tuple[int, int]] = []
+    expected: list[bool] = []
+    for group, time in rows:
+        expected.append(not any(other == group and abs(time - at) <= within for other, at in shown))
+        shown += [(group, time)] if expected[-1] else []
+    ids, times = (np.array([row[place] for row in rows], np.int64) for place in (0, 1))
+    assert first_rows(ids, times, within).tolist() == expected
+
+
+@pytest.mark.parametrize("jitter", [0, 3])
+def test_first_rows_of_one_group_take_no_pass_per_stretch_of_time(jitter: int) -> None:
+    # With a pass over all rows for each of 20,000 stretches of time this takes minutes.
+    times = np.arange(100_000) + np.random.default_rng(0).integers(-jitter, jitter + 1, 100_000)
+    is_first = first_rows(np.zeros(len(times), np.int64), times, 4)
+    shown = np.sort(times[is_first])
+    assert np.diff(shown).min() > 4
+    assert (np.abs(times - shown[np.searchsorted(shown, times + 4, "right") - 1]) <= 4).all()

@@ -233,6 +233,43 @@ def test_bounds_that_no_time_satisfies_are_refused(analyzed, refused, on: str, s
         assert "v1.a" in str(refusal.message) and "v2.a" in str(refusal.message)
 
 
+@pytest.mark.parametrize(
+    ("on", "bounds"),
+    [
+        ("v2.b <= v1.a AND v2.a <= v2.b + 10 AND v1.a <= v2.a", [("v1.a", "v2.a", 10), ("v2.a", "v1.a", 0)]),
+        (
+            "v2.b <= v1.b AND v1.b < v1.a AND v2.a < v2.b + 10 AND v1.a <= v2.a",
+            [("v1.a", "v2.a", 10), ("v2.a", "v1.a", 0)],
+        ),
+        (
+            "v1.a <= v2.a AND v2.a <= v1.a + 9 AND v2.a <= v1.b AND v1.b <= v1.a",
+            [("v1.a", "v2.a", 9), ("v2.a", "v1.a", 0)],
+        ),
+    ],
+)
+def test_a_bound_follows_from_comparisons_with_other_columns(analyzed, on: str, bounds: list[tuple[str, str, int]]):
+    assert shown(join_of(analyzed(select(on))).bounds) == bounds
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        "v2.b <= v1.a AND v2.a <= v2.b AND v2.a <= v1.a",
+        "(v2.b <= v1.a OR v1.b = 1) AND v2.a <= v2.b + 10 AND v1.a <= v2.a",
+        "v2.b <= v1.a AND v2.a <= CAST(v2.b AS INT) AND v1.a <= v2.a",
+    ],
+)
+def test_no_bound_follows_from_these(refused, on: str):
+    [refusal] = refused(select(on))
+    assert refusal.condition == "UNBOUNDED_STATE"
+
+
+def test_an_outer_join_whose_bounds_no_time_satisfies_is_warned_of(analyzed):
+    on = "v1.b = v2.b AND v2.a BETWEEN v1.a + 5 AND v1.a"
+    [warning] = analyzed(f"{V} SELECT STREAM v1.a FROM v v1 LEFT ANTI JOIN v v2 ON {on};").warnings
+    assert "every row of the LEFT ANTI JOIN is unmatched" in warning.message
+
+
 def test_chained_joins_use_the_times_of_every_source_of_a_side(analyzed):
     sql = (
         "CREATE STREAM a (t BIGINT, WATERMARK FOR t AS t - 0); CREATE STREAM b (t BIGINT, WATERMARK FOR t AS t - 0);"
@@ -314,10 +351,12 @@ def lowest(bounds: list[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
     return {(a, b): min(c for x, y, c in bounds if (x, y) == (a, b)) for a, b, _ in bounds}
 
 
-def refusals_of(stream: str, bounds: dict[tuple[str, str], int]) -> list[str]:
+def refusals_of(stream: str, kind: str, bounds: dict[tuple[str, str], int]) -> list[str]:
     """The conditions of the refusals of a join of that stream."""
     if len({a[0] == stream for a, _ in bounds}) < 2:
         return ["UNBOUNDED_STATE"]
+    if kind not in ("INNER", "LEFT SEMI"):
+        return []
     both = [bounds[a, b] + bounds[b, a] for a, b in bounds if (b, a) in bounds and a < b]
     return ["NO_TIME_FITS"] * sum(width < 0 for width in both)
 
@@ -330,7 +369,9 @@ def test_a_chain_may_run_if_every_join_is_bounded_in_both_directions(joins):
     )
     script = read_script(f"{ABCD} SELECT STREAM a.k FROM {relation};", "q.sql")
     expected = [
-        condition for s, (_, bounds) in zip("bcd", joins, strict=False) for condition in refusals_of(s, lowest(bounds))
+        condition
+        for stream, (kind, bounds) in zip("bcd", joins, strict=False)
+        for condition in refusals_of(stream, kind, lowest(bounds))
     ]
     if expected:
         with pytest.raises(WatersmeetError) as error:

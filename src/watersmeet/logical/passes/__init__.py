@@ -19,6 +19,7 @@ from watersmeet.logical.passes.conditions import move_filters, split_condition
 from watersmeet.logical.passes.draft import Draft, Inputs
 from watersmeet.logical.passes.family import FamilyAnalysis
 from watersmeet.logical.passes.group import group, top
+from watersmeet.logical.passes.move_conditions import move_conditions
 from watersmeet.logical.passes.resolve import expand, resolve
 from watersmeet.logical.passes.settings import check_settings
 from watersmeet.logical.passes.sinks import (
@@ -38,6 +39,7 @@ __all__ = ["PASSES", "FamilyAnalysis", "Inputs", "analyze", "find_refusals", "so
 PASSES = (
     resolve,
     expand,
+    move_conditions,
     assume_watermarks,
     build_relation,
     split_condition,

@@ -166,12 +166,14 @@ def window_of_end(expr: Expr, relation: AnalyzedRelation) -> str | None:
 class WindowBound:
     """A column that bounds a window around ``time``: its end, or its start, at most ``length`` before the end.
 
-    ``window``: a name for the window by its end; None: the end is not shown.
+    ``window``: a name for the window by its end; None: the end is not shown. ``shortest``: a start is at least so long
+    before the end.
     """
 
     time: TimeColumn
     length: int
     window: str | None
+    shortest: int = 0
 
 
 def window_of_start(expr: Expr, relation: AnalyzedRelation) -> WindowBound | None:
@@ -186,12 +188,13 @@ def _window_of_start(ref: Reference, relation: AnalyzedRelation) -> WindowBound 
         if start is None:
             return None
         window = f"{relation.alias}.{start.end}" if start.end else None
-        return WindowBound(TimeColumn(relation.alias, start.time), start.length, window)
+        return WindowBound(TimeColumn(relation.alias, start.time), start.length, window, start.shortest)
     if isinstance(relation, AnalyzedLateral) and relation.array.op == "windows" and ref.source == relation.alias:
         time = relation.array.args[0].refs[0]
         if ref.path != ("start",) or time.path:
             return None
-        return WindowBound(TimeColumn(time.source, time.name), windows_in(relation.array).longest, ref.source)
+        windows = windows_in(relation.array)
+        return WindowBound(TimeColumn(time.source, time.name), windows.longest, ref.source, windows.first_end)
     return next((bound for side in relation.inputs if (bound := _window_of_start(ref, side)) is not None), None)
 
 

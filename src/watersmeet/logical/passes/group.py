@@ -157,6 +157,7 @@ def _final_window_columns(
 ) -> Iterator[tuple[str, int]]:
     """The columns of a windowed relation that are final with a window, each with how long before its end they are.
 
+    A group of a start closes with the longest of its windows, and shows a row of a shorter one until then.
     ``is_once``: rows come out when the window closes, so the end of one that is still open is only known to be behind
     its start.
     """
@@ -165,7 +166,7 @@ def _final_window_columns(
     if not isinstance(relation, AnalyzedLeaf) or bound.window is None:
         return
     if own != bound.window:
-        yield bound.window, bound.length if is_once else 0
+        yield bound.window, bound.length if is_once else bound.length - bound.shortest
         return
     for start in relation.source.starts:
         same = f"{relation.alias}.{start.column}"

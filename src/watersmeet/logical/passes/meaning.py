@@ -8,9 +8,9 @@ from dataclasses import replace
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import Refusal
 from watersmeet.logical.expressions import CLOSED, LISTED, Expr, Reference
-from watersmeet.logical.nodes import LEFT_ONLY, ParsedJoin, Relation, Script
+from watersmeet.logical.nodes import LEFT_ONLY, Join, ParsedJoin, Relation, Script
 from watersmeet.logical.passes.column_types import is_list
-from watersmeet.logical.passes.draft import Draft
+from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.scope import KEY, Scope, ScopeColumn, UnresolvedName, coalesce, splice
 from watersmeet.logical.words import kind_in_words
 
@@ -68,6 +68,8 @@ def _resolve_reference(expr: Expr, ref: Reference, scope: Scope) -> Expr:
 
 
 def _span_of(script: Script, expr: Expr, ref: Reference) -> Span:
+    if ref.span != NOWHERE:
+        return ref.span
     span = expr.span
     # Only a verbatim text gives the position of its parts in the script.
     is_verbatim = span != NOWHERE and script.text[span.start : span.end] == expr.text
@@ -85,14 +87,27 @@ def resolve_condition(
 ) -> ResolvedRelation:
     """The join with its condition resolved; ``otherwise`` is what a join without one means, the same key by default."""
     scope = left.with_hidden(right, kind_in_words(join.kind)) if join.kind in LEFT_ONLY else left.combine(right)
+    implied = join.implied if isinstance(join, Join) else "key"
+    if implied == "natural":
+        names = tuple(shown.name for shown in left.columns if right.find_columns(shown.name))
+        if not names and left.is_whole and right.is_whole:
+            sides = " with ".join(_names(side) for side in (left, right))
+            hint = "write JOIN with ON and a condition, or CROSS JOIN for all pairs."
+            construct = f"A NATURAL JOIN of {sides}, which have no column in common,"
+            return replace(join, on=None), scope, [draft.refuse_unsupported(join.span, construct, hint)]
+        join = replace(join, using=tuple(dict.fromkeys(names)))
     if join.using:
         return _resolve_using(draft, join, left, right, scope)
-    on = join.on or otherwise
+    on = join.on or (TRUE if implied == "where" else otherwise)
     if on is None:
         on, missing = _resolve_by_key(draft, join, left, right)
         return replace(join, on=on), scope, missing
     both = left.combine(right)
     return replace(join, on=resolve_expression(on, both)), scope, list(check_names(draft.script, on, both))
+
+
+def _names(scope: Scope) -> str:
+    return format_list(alias if source.name.startswith("#") else source.name for alias, source in scope.visible.items())
 
 
 def _resolve_using(draft: Draft, join: ParsedJoin, left: Scope, right: Scope, scope: Scope) -> ResolvedRelation:

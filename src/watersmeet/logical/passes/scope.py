@@ -152,9 +152,9 @@ class Scope:
         if alias is not None:
             source = self.sources[alias]
             suggestion = did_you_mean(rest[0], [f.name for f in source.fields])
-            return _unknown(dotted, f"in {source.name}", suggestion)
+            return _unknown(dotted, f"in {_name(alias, source)}", suggestion)
         visible = self.visible
-        where = f"in {' or '.join(dict.fromkeys(s.name for s in visible.values()))}"
+        where = f"in {' or '.join(dict.fromkeys(_name(alias, source) for alias, source in visible.items()))}"
         hidden = self.hint(first)
         if hidden:
             return _unknown(dotted, where, hidden)
@@ -169,6 +169,11 @@ class Scope:
             return _unknown(dotted, where, self.unavailable_columns[first.lower()])
         candidates = visible if rest else [shown.name for shown in self.columns]
         return _unknown(dotted, where, did_you_mean(first, candidates))
+
+
+def _name(alias: str, source: Source) -> str:
+    """The name of a source in messages: a subquery has a generated one."""
+    return alias if source.name.startswith("#") else source.name
 
 
 def scope_of(alias: str, source: Source) -> Scope:

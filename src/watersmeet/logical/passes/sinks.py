@@ -19,6 +19,7 @@ from watersmeet.formats.source import SHOWN
 from watersmeet.logical.expressions import GROUP, Expr, conjuncts
 from watersmeet.logical.nodes import (
     LEFT_ONLY,
+    Item,
     Lateral,
     ParsedJoin,
     Query,
@@ -29,6 +30,7 @@ from watersmeet.logical.nodes import (
 from watersmeet.logical.nodes import leaves as parsed_leaves
 from watersmeet.logical.passes.column_types import event_times, is_same_type, type_of
 from watersmeet.logical.passes.draft import Draft, format_list
+from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import KEY
 from watersmeet.logical.query import AnalyzedQuery, QueryWarning
 from watersmeet.logical.relation import (
@@ -52,7 +54,7 @@ def check_table_sinks(draft: Draft) -> Draft:
         return draft
     wrong = [*_check_option(draft, sink)]
     # The result of a query with mistakes is unknown.
-    if wrong or draft.refusals or draft.relation is None:
+    if wrong or draft.refusals or draft.relation is None or _may_be_a_stream(draft):
         return draft.with_refusals(wrong)
     draft = draft.with_refusals(_check(draft, sink))
     return draft if draft.refusals or not draft.is_bounded else draft.with_warnings(_warn_missing_key(draft, sink))
@@ -217,7 +219,7 @@ def check_result(draft: Draft) -> Draft:
 
     A table is not a stream, since its rows are retracted. The latest row per key of a stream is a table.
     """
-    if draft.query.result == "stream" and draft.result_kind == "table":
+    if draft.query.result == "stream" and draft.result_kind == "table" and not _may_be_a_stream(draft):
         draft = draft.with_refusals(
             [draft.refusal("RESULT_IS_A_TABLE", draft.query.span, what=_describe_result(draft), hint=_once(draft))]
         )
@@ -229,6 +231,15 @@ def check_result(draft: Draft) -> Draft:
     if not key:
         return draft.with_refusals([draft.refusal("RESULT_WITHOUT_KEY", draft.query.span)])
     return draft.with_warnings([_warn_latest_row(draft, key)])
+
+
+def _may_be_a_stream(draft: Draft) -> bool:
+    """Whether a name that means nothing leaves it open if windows close the groups of a SELECT STREAM."""
+    query, stage = draft.query, draft.group or draft.top
+    if query.result != "stream" or stage is None or draft.relation is None or draft.relation.result == "table":
+        return False
+    shown = [item.expr for item in query.items if isinstance(item, Item)] if query.is_distinct else []
+    return not draft.scope.is_whole or not all(map(is_resolved, (*query.group_by, *shown)))
 
 
 def _once(draft: Draft) -> str:

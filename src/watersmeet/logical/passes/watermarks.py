@@ -197,7 +197,7 @@ def window_bounds(
     ended = {bound.window: name for name, bound, _ in timed if not bound.length}
     ends = tuple((name, time) for name, bound, time in timed if not bound.length)
     starts = (
-        WindowStart(name, time, bound.length, ended.get(bound.window, "") if bound.window else "")
+        WindowStart(name, time, bound.length, ended.get(bound.window, "") if bound.window else "", bound.shortest)
         for name, bound, time in timed
         if bound.length
     )

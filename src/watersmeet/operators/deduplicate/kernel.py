@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from watersmeet.operators.core.changes import key_ids, row_codes
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, distances, match
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, distances, match, stretches
 from watersmeet.operators.core.operator import (
     END_OF_INPUT,
     Emission,
@@ -166,24 +166,14 @@ class DeduplicateOperator(StreamOperator):
         count = len(stored)
         ids = np.zeros(count + len(rows), np.int64) if keys is None else key_ids(keys, self.by)
         times = rows.times[self.time]
-        is_first = np.zeros(len(rows), np.bool_)
         is_open = np.ones(len(rows), np.bool_)
         if count:
             before, old = ids[:count], stored.times[self.time]
             order = np.lexsort((old, before))
-            low, high = (
-                np.maximum(times, LOWEST + self.within) - self.within,
-                np.minimum(times, HIGHEST - self.within) + self.within,
-            )
+            low, high = _reach(times, self.within)
             is_open[match(before[order], old[order], ids[count:], low, high).probe] = False
-        # Rows of a group with a longer pause between them do not depend on each other.
-        clusters = _clusters(ids[count:], times, self.within)
-        left = np.flatnonzero(is_open)
-        while left.size:
-            _, first, inverse = np.unique(clusters[left], return_index=True, return_inverse=True)
-            is_first[left[first]] = True
-            left = left[distances(times[left], times[left[first]][inverse]) > self.within]
-        return is_first
+        is_open[is_open] = first_rows(ids[count:][is_open], times[is_open], self.within)
+        return is_open
 
     @cached_property
     def _key_layout(self) -> RowLayout:
@@ -218,14 +208,73 @@ def _below(watermark: int, length: int) -> int:
     return max(watermark - length - 1, NO_WATERMARK)
 
 
-def _clusters(ids: Ints, times: Ints, within: int) -> Ints:
-    """A number per row: rows of a group have the same one if each is at most so far from the next in time."""
+def _reach(times: Ints, within: int) -> tuple[Ints, Ints]:
+    """The earliest and the latest time that is so near to each time."""
+    return np.maximum(times, LOWEST + within) - within, np.minimum(times, HIGHEST - within) + within
+
+
+def first_rows(ids: Ints, times: Ints, within: int) -> Bools:
+    """A mask of the rows that are the first of their group within the time, in the order in which they are given.
+
+    >>> first_rows(np.zeros(5, np.int64), np.array([1, 9, 12, 11, 23]), 10).tolist()
+    [True, False, True, False, True]
+    """
     order = np.lexsort((times, ids))
-    pauses = distances(times[order[1:]], times[order[:-1]])
-    begins = np.append(True, (np.diff(ids[order]) != 0) | (pauses > within))
-    clusters = np.empty(len(ids), np.int64)
-    clusters[order] = np.cumsum(begins)
-    return clusters
+    ids, times = ids[order], times[order]
+    # Rows with a longer pause between them do not depend on each other; most rows are alone.
+    is_head = np.ones(order.size + 1, np.bool_)
+    is_head[1:-1] = (ids[1:] != ids[:-1]) | (distances(times[1:], times[:-1]) > within)
+    is_first = np.ones(order.size, np.bool_)
+    near = np.flatnonzero(~(is_head[:-1] & is_head[1:]))
+    if near.size:
+        order, ids, times, is_head = order[near], ids[near], times[near], is_head[near]
+        # A row reaches those from `begin` to before `end`.
+        _, begin, end = stretches(ids, times, ids, *_reach(times, within))
+        heads = np.flatnonzero(is_head)
+        is_in_order = is_head[1:] | (order[1:] > order[:-1])
+        is_first[order] = _follow(heads, end) if is_in_order.all() else _divide(order, heads, begin, end)
+    return is_first
+
+
+def _follow(heads: Ints, end: Ints) -> Bools:
+    """The first rows where all count in the order of time: behind each, the next one is the first that it misses.
+
+    Each round goes twice as far as the one before it.
+    """
+    size = end.size
+    is_first = np.zeros(size + 1, np.bool_)
+    is_first[heads] = True
+    following, beyond = np.append(end, size), np.append(heads[1:], size)
+    while True:
+        is_first[following[np.flatnonzero(is_first)]] = True
+        if (following[heads] >= beyond).all():
+            return is_first[:size]
+        following = following[following]
+
+
+def _divide(order: Ints, heads: Ints, begin: Ints, end: Ints) -> Bools:
+    """The first rows where the order is any: the first of a stretch of time parts it into two that are independent.
+
+    ``order``: numbers of the rows in the order in which they count.
+    """
+    is_first = np.zeros(order.size, np.bool_)
+    by_number = np.argsort(order)
+    order = np.empty(order.size, np.int64)
+    order[by_number] = np.arange(order.size)
+    low, high = heads, np.append(heads[1:], order.size)
+    # The first of so many rows from each on: of 1, 2, 4, ... Those that would go beyond the last row are never read.
+    firsts = [order.astype(np.int32 if order.size < 2**31 else np.int64)]
+    for width in (1 << n for n in range(int((high - low).max(initial=1)).bit_length() - 1)):
+        firsts.append(np.minimum(firsts[-1], np.append(firsts[-1][width:], firsts[-1][-width:])))
+    of_widths = np.stack(firsts)
+    while low.size:
+        level = np.frexp(high - low)[1] - 1
+        chosen = by_number[np.minimum(of_widths[level, low], of_widths[level, high - (1 << level)])]
+        is_first[chosen] = True
+        low, high = np.concatenate((low, end[chosen])), np.concatenate((begin[chosen], high))
+        is_left = low < high
+        low, high = low[is_left], high[is_left]
+    return is_first
 
 
 def spine(identity: Identity, name: str) -> SpineSchema:

@@ -10,12 +10,12 @@ At the end are the refusals of joins whose state nothing bounds, in the words of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
-from watersmeet.catalog import Span
+from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
 from watersmeet.logical.expressions import Expr, Reference, conjuncts
 from watersmeet.logical.nodes import Join, Relation, ResultKind, aliases
@@ -33,9 +33,11 @@ from watersmeet.logical.passes.watermarks import (
     watermark_hint,
     watermark_only_time,
 )
-from watersmeet.logical.relation import AnalyzedRelation, ConditionalJoin, TimeBound, TimeColumn, leaves
-from watersmeet.logical.words import expression_in_words, kind_in_words
+from watersmeet.logical.query import QueryWarning
+from watersmeet.logical.relation import AnalyzedRelation, ConditionalJoin, TimeBound, TimeColumn, joins, leaves
+from watersmeet.logical.words import expression_in_words, kind_in_words, sources_by_alias
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, ZonedBounds, end_without_type, lowest_bounds
+from watersmeet.schema import TimeType
 
 Pair = tuple[Reference, Reference]
 MICROS_PER_DAY = 86_400_000_000
@@ -125,6 +127,17 @@ class IntervalAnalysis(FamilyAnalysis):
     def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
         return "row is compared with all within its bounds"
 
+    def warn(self, draft: Draft, relation: AnalyzedRelation) -> Iterator[QueryWarning]:
+        """Bounds that no two times satisfy, in a join that shows unmatched rows: it shows nothing else."""
+        for join in joins(relation):
+            if isinstance(join, AnalyzedIntervalJoin) and join.kind not in ("inner", "semi"):
+                for bound in _find_contradictions(join):
+                    message = (
+                        f"No times of {bound.column} and {bound.other} satisfy all bounds between them, so every row "
+                        f"of the {kind_in_words(join.kind)} JOIN is unmatched; BETWEEN takes the earlier bound first."
+                    )
+                    yield QueryWarning(message, bound.span)
+
 
 @dataclass(frozen=True)
 class _PartBounds:
@@ -153,10 +166,71 @@ def _bound(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> BuildResul
     keys = tuple(key for f in every for key in f.keys)
     refusals = [refusal for f in every for refusal in f.refusals]
     joined = replace(joined, keys=keys, bounds=bounds, residual=rest, zoned=zoned, unzoned=unzoned)
+    if not joined.is_bounded and (implied := tuple(_transitive_bounds(joined, parts))):
+        bounds, unzoned = (lowest_bounds((*own, *implied), aliases_left) for own in (bounds, unzoned))
+        joined = replace(joined, bounds=bounds, unzoned=unzoned)
     if is_resolved(join.on) and _is_sound(joined) and not refusals:
         refusals = check_watermarks(draft, join, joined) or check_within_times(draft, join, joined)
-        refusals = refusals or check_bounded(draft, joined) or _check_satisfiable(draft, joined, left + right)
+        refusals = refusals or check_bounded(draft, joined)
+        if join.kind in ("inner", "semi"):
+            refusals = refusals or _check_satisfiable(draft, joined)
     return joined, refusals
+
+
+def _transitive_bounds(joined: AnalyzedIntervalJoin, parts: tuple[Expr, ...]) -> Iterator[TimeBound]:
+    """The bounds of the sides without one that follow from several comparisons, by way of other columns of a row.
+
+    From ``b.start <= a.t`` and ``b.t <= b.start + 10`` follows ``b.t <= a.t + 10``.
+    """
+    sources = {**sources_by_alias(joined.left), **sources_by_alias(joined.right)}
+    steps = [step for part in parts if (step := _step(part, sources)) is not None]
+    carried = {expiry.port for expiry in joined.row_expiries}
+    for port, (own, others) in enumerate(((joined.left, joined.right), (joined.right, joined.left))):
+        if joined.is_timed(port) or port in carried:
+            continue
+        for time in event_times(own):
+            reach = _reach(time, steps)
+            for other in event_times(others):
+                if other.family == time.family and str(other.column) in reach:
+                    constant, is_weak = reach[str(other.column)]
+                    yield TimeBound(time.column, other.column, constant, not is_weak, joined.span)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """``low <= high + constant`` (``<`` if not weak) between columns of one type of time."""
+
+    high: str
+    low: str
+    constant: int
+    is_weak: bool
+    family: TimeType
+
+
+def _step(part: Expr, sources: Mapping[str, Source]) -> _Step | None:
+    comparison = compare(part)
+    if comparison is None or comparison.direction == "=" or comparison.casts or not is_resolved(part):
+        return None
+    high, low = comparison.high.refs[0], comparison.low.refs[0]
+    family = time_family(high, sources)
+    if family is None or family != time_family(low, sources) or comparison.misfit(family) is not None:
+        return None
+    if high.path or low.path or (family == "timestamp" and _is_zoned(part, comparison)):
+        return None
+    constant, is_weak = comparison.constant(family), comparison.direction == ">="
+    return _Step(f"{high.source}.{high.name}", f"{low.source}.{low.name}", constant, is_weak, family)
+
+
+def _reach(time: EventTimeColumn, steps: list[_Step]) -> dict[str, tuple[int, bool]]:
+    """The columns that are at most a constant after a time, each with the lowest constant; False: less than that."""
+    reach = {str(time.column): (0, True)}
+    for _ in steps:
+        for step in steps:
+            if step.high in reach and step.family == time.family:
+                constant, is_weak = reach[step.high]
+                bound = constant + step.constant, is_weak and step.is_weak
+                reach[step.low] = min(reach.get(step.low, bound), bound)
+    return reach
 
 
 def _is_sound(joined: AnalyzedIntervalJoin) -> bool:
@@ -227,19 +301,23 @@ def _in_within(
     return _PartBounds((forward, TimeBound(right[0].column, left[0].column, before.value, span=span)))
 
 
-def _check_satisfiable(draft: Draft, join: AnalyzedIntervalJoin, times: Iterable[EventTimeColumn]) -> list[Refusal]:
-    """Bounds of one pair of times that no two of its values satisfy together: nothing would ever come of the join."""
+def _check_satisfiable(draft: Draft, join: AnalyzedIntervalJoin) -> list[Refusal]:
+    """Refuse bounds that no two times satisfy where nothing would ever come of the join."""
+    contradictions = _find_contradictions(join)
+    return [draft.refusal("NO_TIME_FITS", b.span, column=str(b.column), other=str(b.other)) for b in contradictions]
+
+
+def _find_contradictions(join: AnalyzedIntervalJoin) -> Iterator[TimeBound]:
+    """Bounds of one pair of times that no two of its values satisfy together with another bound."""
+    times = event_times(join.left) + event_times(join.right)
     days = {time.column for time in times if time.family == "date"}
-    refusals: list[Refusal] = []
     for bound, other in combinations(join.bounds, 2):
         if (bound.column, bound.other) == (other.other, other.column):
             # `other.column - one.column` lies within [-other.constant, one.constant], without its ends where strict.
             unit = MICROS_PER_DAY if {bound.column, bound.other} <= days else 1
             last, first = (bound.constant - bound.strict) // unit, -((other.constant - other.strict) // unit)
             if first > last:
-                shown = {"column": str(bound.column), "other": str(bound.other)}
-                refusals.append(draft.refusal("NO_TIME_FITS", bound.span, **shown))
-    return refusals
+                yield bound
 
 
 ANALYZE = IntervalAnalysis()

@@ -20,7 +20,6 @@ from watersmeet.logical.relation import (
     BY_TIME,
     AnalyzedRelation,
     AnalyzedScan,
-    AnalyzedView,
     ConditionalJoin,
     StateBound,
     joins,
@@ -66,6 +65,7 @@ class AnalyzedLookupJoin(ConditionalJoin):
     def passthrough_input(self) -> AnalyzedRelation | None:
         """The stream where the table never changes, so that Spark looks rows up by itself."""
         is_static = isinstance(self.table_side, AnalyzedScan) and self.table_side.source.is_static
+        is_static = is_static and self.can_be_static(1 if self.table == "right" else 0)
         return self.stream if is_static else None
 
     @property
@@ -73,7 +73,7 @@ class AnalyzedLookupJoin(ConditionalJoin):
         """The table, and the rows that wait for one of its rows; nothing where Spark looks rows up."""
         if self.passthrough_input is not None:
             return ()
-        waits = self.kind != "inner" and self.late_table == "reemit"
+        waits = self.kind in ("left", "right") and self.late_table == "reemit"
         time = (BY_TIME,) if waits and self.retention is not None else ()
         most = (StateBound("limit", f"{self.waiting} rows that wait"),) if waits and self.waiting is not None else ()
         return (rows_of_table(self.table_side), *time, *most)
@@ -88,8 +88,8 @@ class AnalyzedLookupJoin(ConditionalJoin):
         return (self.stream,)
 
     def can_be_static(self, port: int) -> bool:
-        """The table may be one."""
-        return self.inputs[port] is self.table_side
+        """The table may be one, except of SEMI and ANTI JOIN."""
+        return self.inputs[port] is self.table_side and self.kind not in LEFT_ONLY
 
     def shows_times(self, port: int) -> bool:
         """Those of the stream; a table's rows have none."""
@@ -99,8 +99,9 @@ class AnalyzedLookupJoin(ConditionalJoin):
 # Lookup joins: each row of a stream with what a table has for it, and what to write where sides do not go together.
 #
 # | left | right | kinds | WITHIN |
-# |--------|--------|--------------------------------------|----------------------------| | stream | table | INNER,
-# LEFT | refused | | table | stream | RIGHT | refused |
+# |--------|-------|-------------------------------|---------|
+# | stream | table | INNER, LEFT, LEFT SEMI and ANTI | refused |
+# | table  | stream | RIGHT                        | refused |
 #
 # These are the joins between streams and tables that there are (LN-14).
 
@@ -109,7 +110,7 @@ def check_sides(draft: Draft, join: Join, left: AnalyzedRelation, right: Analyze
     """The refusals of a join of a stream with a table."""
     if not has_known_sources(left, right):
         return
-    if join.kind in LEFT_ONLY:
+    if join.kind in LEFT_ONLY and left.result == "table":
         yield _refuse_left_only(draft, join, left, right)
     elif right.result == "table" and join.kind in ("right", "full"):
         yield _preserves_table(draft, join, left, right, stream=left, table=right, instead="LEFT JOIN")
@@ -171,25 +172,12 @@ def _refuse_left_only(draft: Draft, join: Join, left: AnalyzedRelation, right: A
     construct = (
         f"A {kind_in_words(join.kind)} JOIN of the {left.result} {left_names} with the {right.result} {right_names}"
     )
-    if left.result == "table":
-        refs = join.on.references if join.on is not None else ()
-        column = next((word(ref.name) for ref in refs if ref.source in right.aliases), "id")
-        rows = f"SELECT TABLE {column}, count(*) AS n FROM {right_names} GROUP BY {column}"
-        view = f"CREATE VIEW {right_names}_seen AS {rows}"
-        hint = f"make a table of {right_names} first, for example `{view}`, and join with that."
-    elif join.kind == "semi":
-        hint = f"write `INNER JOIN`, and select columns of {left_names} only."
-    else:
-        hint = f"write `LEFT JOIN`, and `WHERE {_column(right)} IS NULL`."
+    refs = join.on.references if join.on is not None else ()
+    column = next((word(ref.name) for ref in refs if ref.source in right.aliases), "id")
+    rows = f"SELECT TABLE {column}, count(*) AS n FROM {right_names} GROUP BY {column}"
+    view = f"CREATE VIEW {right_names}_seen AS {rows}"
+    hint = f"make a table of {right_names} first, for example `{view}`, and join with that."
     return draft.refuse_unsupported(join.span, construct, hint)
-
-
-def _column(side: AnalyzedRelation) -> str:
-    """A column of a table that is NULL only in padded rows."""
-    if not isinstance(side, AnalyzedScan | AnalyzedView):
-        return f"{word(side.aliases[0])}.key"
-    names = (*side.source.primary_key, *(field.name for field in side.source.fields))
-    return f"{word(side.alias)}.{word(names[0])}"
 
 
 LATE = "watersmeet.table.late"
@@ -250,8 +238,8 @@ class _WaitSettings:
 def _lookup(
     draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation, parts: tuple[Expr, ...]
 ) -> AnalyzedLookupJoin:
-    # An inner join shows nothing for a row without a match, so there is nothing to show again (LN-13).
-    wait = _WaitSettings("ignore") if join.kind == "inner" else _read_wait_settings(draft)
+    # Only padded rows are shown again (LN-13): the others come out once or never.
+    wait = _WaitSettings("ignore") if join.kind in ("inner", *LEFT_ONLY) else _read_wait_settings(draft)
     return AnalyzedLookupJoin(
         left,
         right,

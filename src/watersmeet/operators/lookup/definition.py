@@ -41,6 +41,7 @@ class LookupReference:
     _tracker: WatermarkTracker = field(init=False)
     _clock: int | None = field(default=None, init=False)
     _removed: list[RemovedRow] = field(default_factory=list[RemovedRow], init=False)
+    _pairs: list[tuple[Row, ...]] = field(default_factory=list[tuple[Row, ...]], init=False)
 
     def __post_init__(self) -> None:
         self._tracker = WatermarkTracker(self.join)
@@ -53,6 +54,7 @@ class LookupReference:
             self._waiting = []
         for row in _sort_by_position(arrivals.get(self.join.table, ())):
             self._apply_change(row)
+        self._pairs = []
         rows = self._reemit_matches()
         pairs = len(rows)
         self._held += _sort_by_position(arrivals.get(self.join.stream_port, ()))
@@ -60,7 +62,7 @@ class LookupReference:
             released, self._held = self._held, []
             for row in released:
                 matches = self._find_matches(row)
-                rows += matches or self._pad(row)
+                rows += self._results(row, matches) if matches else self._pad(row)
                 pairs += len(matches)
         dropped = 0 if self.join.waiting is None else max(0, len(self._waiting) - self.join.waiting)
         self._removed += [RemovedRow(self.join.stream_port, row, "dropped") for row, _ in self._waiting[:dropped]]
@@ -69,8 +71,9 @@ class LookupReference:
         emitted = self._tracker.hold_back_watermarks(self.join.stream_side.times, self._held)
         received = dict(self._tracker.received)
         return ReferenceStep(
-            rows, [], emitted, self._state(), dropped_rows, matched=pairs, gone=self._removed, received=received
-        )
+            rows, [], emitted, self._state(), dropped_rows, matched=pairs, gone=self._removed, received=received,
+            pairs=tuple(self._pairs),
+        )  # fmt: skip
 
     @property
     def state_rows(self) -> tuple[list[Row], ...]:
@@ -120,13 +123,19 @@ class LookupReference:
         waiting: list[tuple[Row, int | None]] = []
         for row, clock in self._waiting:
             matches = self._find_matches(row)
-            rows += matches
+            rows += self._results(row, matches)
             waiting += [] if matches else [(row, clock)]
         self._waiting = waiting
         return rows
 
-    def _find_matches(self, row: Row) -> list[tuple[Any, ...]]:
-        """The stream row joined with each matching table row, repeated by its weight."""
+    def _results(self, row: Row, matches: list[Row]) -> list[tuple[Any, ...]]:
+        """A stream row with each of its matches; of SEMI the row once, of ANTI nothing."""
+        self._pairs += [(row, other) for other in matches]
+        shown = {"semi": matches[:1], "anti": []}.get(self.join.kind, matches)
+        return [self._result_row(row, other) for other in shown]
+
+    def _find_matches(self, row: Row) -> list[Row]:
+        """The table rows that match a stream row, repeated by their weights."""
         mine, theirs = self.join.stream_side, self.join.ports[self.join.table]
         stored = (*theirs.columns, *theirs.keys, *theirs.operands)
         counted: dict[str, tuple[Row, int]] = {}
@@ -134,13 +143,13 @@ class LookupReference:
             if is_match((mine, theirs), self.join.condition, row, other):
                 key = repr(freeze([other[name] for name in stored]))
                 counted[key] = (other, weight + counted.get(key, (other, 0))[1])
-        return [self._result_row(row, other) for other, weight in counted.values() for _ in range(weight)]
+        return [other for other, weight in counted.values() for _ in range(weight)]
 
     def _pad(self, row: Row) -> list[tuple[Any, ...]]:
-        """An unmatched stream row: if the stream is preserved, it is padded, and may wait."""
-        if self.join.kind == "inner":
+        """An unmatched stream row: if the stream is preserved, it is padded, and may wait; ANTI shows it."""
+        if self.join.kind in ("inner", "semi"):
             return []
-        if self.join.late_table == "reemit" and not is_dead(self.join.stream_side, row):
+        if self.join.can_reemit and not is_dead(self.join.stream_side, row):
             self._waiting.append((row, self._clock))
         return [self._result_row(row, {})]
 

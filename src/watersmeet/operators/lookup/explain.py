@@ -19,7 +19,7 @@ def facts(query: AnalyzedQuery, join: AnalyzedLookupJoin, names: Names) -> list[
     stream, table = (left, right) if join.table == "right" else (right, left)
     return [
         keys(join.keys),
-        ("rows", [f"each {stream} row once, with the {table} rows that exist when it arrives"]),
+        ("rows", [_rows(join, stream, table)]),
         ("kept", [f"{table} rows are kept until they are replaced or deleted", *_wait_remark(join, stream, table)]),
         ("alone", _alone(join, stream, table)),
         ("load first", [f"{stream} rows are held back until {table} is loaded"] if join.load_first else []),
@@ -30,12 +30,24 @@ def facts(query: AnalyzedQuery, join: AnalyzedLookupJoin, names: Names) -> list[
     ]
 
 
+def _rows(join: AnalyzedLookupJoin, stream: str, table: str) -> str:
+    match join.kind:
+        case "semi":
+            return f"each {stream} row once, if a {table} row matches it when it arrives"
+        case "anti":
+            return f"each {stream} row once, if no {table} row matches it when it arrives"
+        case _:
+            return f"each {stream} row once, with the {table} rows that exist when it arrives"
+
+
 def _is_preserving(join: AnalyzedLookupJoin) -> bool:
     stream: Side = "left" if join.table == "right" else "right"
     return join.kind in PRESERVED[stream]
 
 
 def _alone(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]:
+    if join.kind == "anti":
+        return [f"{stream} rows without a {table} row are emitted at once", f"later {table} rows change nothing"]
     if not _is_preserving(join):
         return [f"{stream} rows without a {table} row are dropped, even if one arrives later"]
     padded = f"{stream} rows without a {table} row are emitted at once, with NULLs"
@@ -59,7 +71,8 @@ def _wait_remark(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]
 def _failure_remark(join: AnalyzedLookupJoin, side: Side) -> str:
     if side == join.table:
         return f"a {side} row that fails is not found"
-    return f"a {side} row that fails is {'padded at once' if _is_preserving(join) else 'dropped'}"
+    outcome = "emitted at once" if join.kind == "anti" else "padded at once" if _is_preserving(join) else "dropped"
+    return f"a {side} row that fails is {outcome}"
 
 
 EXPLAIN = JoinExplainer(

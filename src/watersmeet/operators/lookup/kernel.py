@@ -12,14 +12,14 @@ A batch is one instant of a shard:
 3. With ``load_first``, and until the watermark `LOADED` arrives, new stream rows are held back, in order of arrival.
    The batch that brings it looks up all of them, as if they arrived with it.
 4. The new stream rows are looked up, each once. One without a match is emitted padded if the join preserves the
-   stream.
+   stream. A SEMI JOIN emits each row with a match once instead of its pairs, an ANTI JOIN each row without one.
 5. With ``late_table="reemit"`` a padded row waits, unless it can never match (NULL key, own predicate not true): for
    at most ``retention`` by the wall clock, inclusive, and as one of at most ``waiting`` rows; the oldest rows are
    dropped first. Rows that arrived before there was a clock count as having arrived with the first one. A row that has
    matched is never looked up again. Where a state continues with another ``late_table``, waiting rows are dropped, or
    rows wait that arrive from then on.
 
-In an inner join no row waits. The watermarks of the result are those of the stream, held back by held-back rows;
+In an INNER, SEMI or ANTI JOIN no row waits. The watermarks of the result are those of the stream, held back by held-back rows;
 waiting rows do not hold them back, so a re-emitted row may be late for a join further on.
 
 See `definition` for the same, one row at a time.
@@ -54,14 +54,15 @@ from watersmeet.operators.core.operator import (
 )
 from watersmeet.operators.state.format import StateBlock
 from watersmeet.operators.state.layout import Budget, KeyedRows, RowLayout, rows_per_piece
-from watersmeet.operators.state.shard import Shard, TwoSided, verify_pairs
+from watersmeet.operators.state.shard import LEFT_ONLY, Shard, TwoSided, verify_pairs
 from watersmeet.operators.state.spine import ShardState, Spine
 from watersmeet.operators.state.state_schema import UNTIL_REPLACED, ShardInspector, SpineSchema, StateSchema
 from watersmeet.operators.state.table import BUDGET, StateTable, chunk_codes, table_layout
 
-LookupKind = Literal["inner", "left", "right"]
+LookupKind = Literal["inner", "left", "right", "semi", "anti"]
 """The treatment of a stream row without a match. ``inner``: it is dropped. ``left``, ``right``, for the stream's side:
-it is emitted padded.
+it is emitted padded. ``semi`` emits each row that has a match once, ``anti`` each row that has none, and neither shows
+columns of the table; the stream is on their left.
 """
 
 LateTable = Literal["reemit", "ignore"]
@@ -105,7 +106,7 @@ class LookupJoinOperator(TwoSided):
     budget: Budget = BUDGET
 
     def __post_init__(self) -> None:
-        if self.kind not in ("inner", ("left", "right")[self.stream_port]):
+        if self.kind not in ("inner", *(("left", "semi", "anti"), ("right",))[self.stream_port]):
             raise ValueError(f"a {self.kind} join would preserve the table, which the other side looks up")
 
     @property
@@ -148,7 +149,7 @@ class LookupJoinOperator(TwoSided):
     @property
     def is_outer(self) -> bool:
         """Whether stream rows without a match are emitted padded."""
-        return self.kind != "inner"
+        return self.kind in ("left", "right")
 
     @property
     def can_reemit(self) -> bool:
@@ -333,10 +334,11 @@ def _look_up(step: LookupState, table: pa.Table, clock: int) -> Iterator[pa.Tabl
     probes = probes[stable_order(rows.codes[probes])]
     matched = np.zeros(len(rows), np.bool_)
     matched[probes] = yield from _find_matches(step, rows.take(probes))
-    if join.is_outer and not matched.all():
-        unmatched = rows.where(~matched)
-        step.shard.counters.padded[join.stream_port] += len(unmatched)
-        yield _join_rows(join, unmatched, None)
+    is_shown = matched if join.kind == "semi" else ~matched
+    if join.kind != "inner" and is_shown.any():
+        if join.is_outer:
+            step.shard.counters.padded[join.stream_port] += int(np.count_nonzero(is_shown))
+        yield _join_rows(join, rows.where(is_shown), None)
     if join.can_reemit:
         step.waiting.add(rows.where(alive & ~matched))
 
@@ -358,7 +360,8 @@ def _find_matches(step: LookupState, rows: KeyedRows) -> Generator[pa.Table, Non
                 if pairs.probe.size:
                     matched[pairs.probe] = True
                     step.shard.counters.matched += int(pairs.probe.size)
-                    yield _join_rows(step.join, rows.take(pairs.probe), table_rows.take(pairs.build))
+                    if step.join.kind not in LEFT_ONLY:
+                        yield _join_rows(step.join, rows.take(pairs.probe), table_rows.take(pairs.build))
     return matched
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from watersmeet.catalog import NOWHERE, Source, Span, Watermark
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.logical.nodes import Query, Scan, Script, Setting, View
+from watersmeet.logical.nodes import Scan, Script, Setting, View
 from watersmeet.logical.passes import Inputs
 from watersmeet.logical.passes.views import as_source
 from watersmeet.logical.query import AnalyzedQuery
@@ -106,7 +106,9 @@ def _inline(outer: QueryRequest, name: str, inner: QueryRequest) -> QueryRequest
     script = outer.script
     [query] = inner.script.queries
     views = (*inner.script.views, View("", query))
-    nested_views = tuple(_nest(replace(view, query=_without_sinks(view.query)), name) for view in views)
+    nested_views = tuple(
+        _nest(replace(view, query=replace(view.query, into=None, late_into=None)), name) for view in views
+    )
     script = replace(
         script,
         sources=(*script.sources, *_nest(inner.script.sources, name)),
@@ -127,11 +129,6 @@ def _inline(outer: QueryRequest, name: str, inner: QueryRequest) -> QueryRequest
         files={**outer.files, **{_qualify_name(name, n): paths for n, paths in inner.files.items()}},
         shards=outer.shards or inner.shards,
     )
-
-
-def _without_sinks(query: Query) -> Query:
-    """The query as something that is read: it writes nowhere."""
-    return replace(query, into=None, late_into=None)
 
 
 def _settings(outer: tuple[Setting, ...], inner: tuple[Setting, ...], name: str) -> tuple[Setting, ...]:

@@ -112,7 +112,7 @@ class SparkTypes:
                     self._define_inside(side)
                 first = relation.sides[0]
                 named = zip(relation.source.fields, first.source.fields, strict=False)
-                columns = [Output(f.name, _column(first.alias, g.name)) for f, g in named]
+                columns = [Output(f.name, Expr("other", text=quote(f"{first.alias}.{g.name}"))) for f, g in named]
                 self._add(relation.alias, tuple(columns))
                 self._refusals += self._type_mismatches(relation)
             case AnalyzedLateral():
@@ -247,10 +247,6 @@ def _fields(scan: AnalyzedScan, schemas: Mapping[str, StructType]) -> Iterator[t
     fields = {field.name.lower(): field for field in schemas[scan.parts[0].name]}
     for mine, first in zip(scan.source.fields, scan.parts[0].fields, strict=False):
         yield mine.name, fields[first.name.lower()]
-
-
-def _column(alias: str, name: str) -> Expr:
-    return Expr("other", text=quote(f"{alias}.{name}"))
 
 
 def _join_columns(relation: AnalyzedRelation) -> Iterator[Field]:

@@ -18,10 +18,9 @@ from watersmeet.schema import quote
 from watersmeet.spark.connectors.lakes import (
     HISTORY,
     Commit,
-    LakeWriter,
+    LakeConnector,
     TableMovedError,
     commits_of,
-    had_rows,
     merge_into,
     rows_to_append,
     session_settings,
@@ -31,7 +30,7 @@ from watersmeet.spark.connectors.lakes import (
 from watersmeet.spark.connectors.malformed import error_columns
 from watersmeet.spark.connectors.reading import SourceConnector, cast_columns, refusal_column
 from watersmeet.spark.connectors.records import DELETE, INSERT
-from watersmeet.spark.connectors.sinks import SinkBatch, SinkConnector, SinkTarget, Write, run_of
+from watersmeet.spark.connectors.sinks import SinkBatch, SinkTarget, run_of
 from watersmeet.spark.exchange.packing import ORDER
 
 _WRITER = "spark.databricks.delta.write.txnAppId"
@@ -41,16 +40,6 @@ _STREAMED = "STREAMING UPDATE"
 """Delta's name for a batch of its own streaming sink."""
 _CONFLICTS = ("io.delta.exceptions.", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 """Texts in the errors of a commit that lost a race against another one."""
-
-
-def delta_writer(target: SinkTarget) -> Write:
-    """The function that writes a batch to a table of Delta."""
-    return LakeWriter(target, DeltaTable(target)).write
-
-
-def delta_commit(target: SinkTarget, spark: SparkSession) -> Commit | None:
-    """The last batch of this run that the table has, by our writer or by Delta's own streaming sink."""
-    return DeltaTable(target).find(spark)
 
 
 @dataclass
@@ -141,8 +130,13 @@ class DeltaSourceConnector(SourceConnector[DeltaSource]):
         return super().load(spark, None, options)
 
 
-class DeltaSinkConnector(SinkConnector[DeltaSink]):
+class DeltaSinkConnector(LakeConnector[DeltaSink]):
     """Writes to a table of Delta."""
+
+    @property
+    def table(self) -> DeltaTable:
+        """The table of the sink."""
+        return DeltaTable(self.target)
 
     def check(self, place: Place | None, spark: SparkSession) -> None:
         """Refuse to merge in a session that does not know how."""
@@ -155,19 +149,6 @@ class DeltaSinkConnector(SinkConnector[DeltaSink]):
             hint = f"start the session with it: `{options}`."
             option = "changes 'upsert'"
             raise refuse("WRONG_OPTION", place, format="delta", option=option, reason=reason, hint=hint)
-
-    def writer(self) -> Write:
-        """The function that writes a batch."""
-        return delta_writer(self.target)
-
-    def last_batch(self, spark: SparkSession) -> SinkBatch | None:
-        """The last batch that the table has."""
-        commit = delta_commit(self.target, spark)
-        return None if commit is None else commit.sink_batch
-
-    def had_rows(self, spark: SparkSession) -> bool:
-        """Return whether the table had rows before the query."""
-        return had_rows(self.target, DeltaTable(self.target), spark)
 
 
 def delta_changes(source: Source, frame: DataFrame) -> DataFrame:

@@ -18,11 +18,9 @@ from watersmeet.formats.sink import PATH, TABLE
 from watersmeet.schema import quote
 from watersmeet.spark.connectors.lakes import (
     Commit,
-    LakeTable,
-    LakeWriter,
+    LakeConnector,
     TableMovedError,
     commits_of,
-    had_rows,
     merge_into,
     rows_to_append,
     session_settings,
@@ -30,7 +28,7 @@ from watersmeet.spark.connectors.lakes import (
     writer_of,
 )
 from watersmeet.spark.connectors.reading import SourceConnector
-from watersmeet.spark.connectors.sinks import SinkBatch, SinkConnector, SinkTarget, Write, run_of
+from watersmeet.spark.connectors.sinks import SinkBatch, SinkTarget, run_of
 
 _PROPERTY = "watersmeet"
 _SETTING = f"spark.sql.iceberg.snapshot-property.{_PROPERTY}"
@@ -39,21 +37,6 @@ _ICEBERG_STREAMED = "spark.sql.streaming."
 _MAIN = "main"
 _RETAINED = "RETAIN 7 DAYS"
 """How long the branch of a query that has ended keeps its snapshot from being expired."""
-
-
-def iceberg_writer(target: SinkTarget) -> Write:
-    """The function that writes a batch to a table of Iceberg."""
-    return LakeWriter(target, _table_of(target)).write
-
-
-def iceberg_commit(target: SinkTarget, spark: SparkSession) -> Commit | None:
-    """The last batch of this run that the table has, by our writer or by Iceberg's own streaming sink."""
-    return _table_of(target).find(spark)
-
-
-def _table_of(target: SinkTarget) -> LakeTable:
-    name = target.sink.lowercase_options.get(TABLE)
-    return IcebergFolder(target) if name is None else IcebergTable(target, name)
 
 
 @dataclass
@@ -256,18 +239,11 @@ class IcebergSourceConnector(SourceConnector[IcebergSource]):
         return super().load(spark, None, table_as_path(options))
 
 
-class IcebergSinkConnector(SinkConnector[IcebergSink]):
+class IcebergSinkConnector(LakeConnector[IcebergSink]):
     """Writes to a table of Iceberg."""
 
-    def writer(self) -> Write:
-        """The function that writes a batch."""
-        return iceberg_writer(self.target)
-
-    def last_batch(self, spark: SparkSession) -> SinkBatch | None:
-        """The last batch that the table has."""
-        commit = iceberg_commit(self.target, spark)
-        return None if commit is None else commit.sink_batch
-
-    def had_rows(self, spark: SparkSession) -> bool:
-        """Return whether the table had rows before the query."""
-        return had_rows(self.target, _table_of(self.target), spark)
+    @property
+    def table(self) -> IcebergTable | IcebergFolder:
+        """The table of the sink."""
+        name = self.target.sink.lowercase_options.get(TABLE)
+        return IcebergFolder(self.target) if name is None else IcebergTable(self.target, name)

@@ -27,7 +27,10 @@ from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.sinks import (
     BATCH,
     SinkBatch,
+    SinkConnector,
+    SinkFormatT,
     SinkTarget,
+    Write,
     changelog_rows,
     drain_batch,
     plans_of,
@@ -163,12 +166,30 @@ class LakeWriter:
         return self.table.has_rows(rows.sparkSession)
 
 
-def had_rows(target: SinkTarget, table: LakeTable, spark: SparkSession) -> bool:
-    """Whether the table of a key had rows before the first batch, or has them now and that one is to come."""
-    if target.changes != "upsert":
-        return False
-    commit = table.find(spark)
-    return table.has_rows(spark) if commit is None else commit.had_rows
+class LakeConnector(SinkConnector[SinkFormatT]):
+    """Writes to a table of Delta or Iceberg."""
+
+    @property
+    def table(self) -> LakeTable:
+        """The table of the sink."""
+        raise NotImplementedError
+
+    def writer(self) -> Write:
+        """The function that writes a batch."""
+        return LakeWriter(self.target, self.table).write
+
+    def last_batch(self, spark: SparkSession) -> SinkBatch | None:
+        """The last batch of this run that the table has, by our writer or by the format's own streaming sink."""
+        commit = self.table.find(spark)
+        return None if commit is None else commit.sink_batch
+
+    def had_rows(self, spark: SparkSession) -> bool:
+        """Whether the table of a key had rows before the first batch, or has them now and that one is to come."""
+        if self.target.changes != "upsert":
+            return False
+        table = self.table
+        commit = table.find(spark)
+        return table.has_rows(spark) if commit is None else commit.had_rows
 
 
 def rows_to_append(target: SinkTarget, batch: DataFrame, commit: Commit) -> DataFrame:

@@ -170,7 +170,7 @@ def is_lost(value: Column, fitted: Column, type_: DataType, narrow: DataType) ->
     match type_, narrow:
         case ArrayType(), ArrayType():
             pairs = F.zip_with(value, fitted, lambda a, b: is_lost(a, b, type_.elementType, narrow.elementType))
-            return _is_true(F.exists(pairs, lambda lost: lost))
+            return F.coalesce(F.exists(pairs, lambda lost: lost), F.lit(False))
         case MapType(), MapType():
             keys = ArrayType(type_.keyType), ArrayType(narrow.keyType)
             values = ArrayType(type_.valueType), ArrayType(narrow.valueType)
@@ -310,7 +310,3 @@ def _narrow_time(value: Column, options: Mapping[str, str]) -> Column:
         time = text.try_cast("timestamp")
     is_near = (kind == "BIGINT") & seconds.between(-_MOST_SECONDS, _MOST_SECONDS)
     return F.when(is_near, F.timestamp_seconds(seconds)).otherwise(time)
-
-
-def _is_true(condition: Column) -> Column:
-    return F.coalesce(condition, F.lit(False))

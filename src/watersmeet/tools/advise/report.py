@@ -12,7 +12,7 @@ from html import escape
 import numpy as np
 
 from watersmeet.duration import align_columns, format_count
-from watersmeet.tools.advise.arrivals import HEAVY, Disorder, LagCost, TableAdvice, Unit, format_length
+from watersmeet.tools.advise.arrivals import HEAVY, LagCost, TableAdvice, Unit, format_length
 from watersmeet.tools.advise.distances import Distances, LikelyKey, histogram
 from watersmeet.tools.advise.pair import Cost, PairAdvice, SideAdvice, proposal_sql
 
@@ -384,7 +384,7 @@ def _draw_distances(pairs: Distances, bounds: tuple[int, int], unit: Unit) -> Dr
 def _draw_late(side: SideAdvice, unit: Unit) -> Draw:
     high = float(max(1, side.lags[-1].lag)) * 1.15
     lags = np.linspace(0, high, 80)
-    late = [_share_late(side.behind, lag) for lag in lags]
+    late = [side.behind.late(int(lag)) for lag in lags]
     most = max([*late, 0.001])
 
     def panel(x: float, y: float) -> Iterator[str]:
@@ -399,10 +399,6 @@ def _draw_late(side: SideAdvice, unit: Unit) -> Draw:
         yield _draw_bound(x + at, y, format_length(side.lag.lag, unit), is_right=at > (WIDE - LEFT) / 2)
 
     return panel
-
-
-def _share_late(disorder: Disorder, lag: float) -> float:
-    return disorder.late(int(lag))
 
 
 def _axes(x: float, y: float, ticks: Sequence[tuple[float, str]], low: float, scale: float, top: str) -> Iterator[str]:

@@ -97,7 +97,7 @@ def read_input_history(
     watermarks = _external_watermarks(plan, log, storage)
     batches = tuple(
         Batch(
-            {n: _rows_of_batch(t, batch) for n, t in tables.items()},
+            {n: t.filter(pc.equal(t.column(_BATCH), batch)).drop_columns([_BATCH]) for n, t in tables.items()},
             {NOW: log.clocks[batch], **watermarks.get(batch, {})},
             False,
             batch,
@@ -184,10 +184,6 @@ def _split_malformed(source: Source, table: pa.Table) -> tuple[pa.Table, list[Un
 
 def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes | bytearray) else str(value or "")
-
-
-def _rows_of_batch(table: pa.Table, batch: int) -> pa.Table:
-    return table.filter(pc.equal(table.column(_BATCH), batch)).drop_columns([_BATCH])
 
 
 def _mark_file(storage: Storage, file: str) -> Storage | None:

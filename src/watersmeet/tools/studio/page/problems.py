@@ -244,7 +244,7 @@ def find_late_rows(described: QueryDescription, following: HistoryFollower, now:
     for batch in _recent(following):
         for name, numbers in batch.operators.items():
             for side, of_side in numbers.sides.items():
-                side_name = _side(described, name, side).name
+                side_name = described.sides.get(name, {}).get(side, OperatorSide(side, ())).name
                 rows[side_name] = rows.get(side_name, 0) + of_side.rows
                 sides[side_name] = sides.get(side_name, 0) + of_side.late
     # Each side has a watermark of its own: the share is that of its rows.
@@ -400,10 +400,6 @@ def _silence(following: HistoryFollower, source: str, now: float) -> float:
 
 def _column(described: QueryDescription, side: OperatorSide) -> WatermarkColumn:
     return described.columns.get(side.columns[0], WatermarkColumn(side.columns[0]))
-
-
-def _side(described: QueryDescription, operator: str, side: str) -> OperatorSide:
-    return described.sides.get(operator, {}).get(side, OperatorSide(side, ()))
 
 
 def _times(count: int) -> str:
