@@ -109,7 +109,7 @@ _CONSTANTS = {
 }
 _VIEW_HINT = "compute it in a view and use it there."
 _BEHIND = (
-    (("OVER",), "A window function", "leave OVER out: a stream has no last row to order by."),
+    (("OVER",), "A window function", "leave OVER out, and write `GROUP BY window(t, '5 minutes')`, or rank with QUALIFY."),
     (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out, or write `listagg(x, ',') WITHIN GROUP (ORDER BY t)`."),
     (("IGNORE", "NULLS"), "IGNORE NULLS", "leave it out: NULLs do not count here."),
     (("RESPECT", "NULLS"), "RESPECT NULLS", "leave it out: NULLs count as any other value."),

@@ -321,7 +321,13 @@ def group(draft: Draft) -> Draft:
     refusals = [*_check_misplaced_aggregates(draft), *_check_sessions(draft)]
     having = conjuncts(draft.query.having)
     aggregate_calls = [call for expr in (*(o.expr for o in draft.outputs), *having) for call in aggregates_in(expr)]
-    refusals += _check_having_and_distinct(draft, is_grouped=bool(aggregate_calls))
+    if draft.query.is_distinct and draft.query.hides:
+        # A set operation: groups of equal rows, whatever side they come from.
+        outputs = tuple(output for output in draft.outputs if output.name not in draft.query.hides)
+        by = tuple(output.expr for output in outputs if not aggregates_in(output.expr))
+        draft = replace(draft, outputs=outputs, query=replace(draft.query, group_by=by))
+    else:
+        refusals += _check_having_and_distinct(draft, is_grouped=bool(aggregate_calls))
     if draft.query.is_distinct and not draft.query.group_by and not aggregate_calls:
         # DISTINCT: a group per row of the result.
         draft = replace(draft, query=replace(draft.query, group_by=tuple(output.expr for output in draft.outputs)))
