@@ -263,7 +263,7 @@ def kind_of(how: str) -> JoinKind:
 
 
 def limits(options: StateOptions) -> Limits | None:
-    """How many rows may be kept, if that is limited."""
+    """The largest number of stored rows, if it is limited."""
     max_rows, overflow = options.get("max_rows"), options.get("overflow", "fail")
     check_choice("overflow", overflow, ("fail", "drop_oldest"))
     return None if max_rows is None else Limits(given.positive("max_rows", max_rows), overflow)

@@ -132,7 +132,7 @@ class Within:
 
     @property
     def pair(self) -> tuple[Amount, Amount]:
-        """How far before the left row the right one may be, and how far after."""
+        """The distances by which the right row may be before the left one, and after it."""
         return (self.amount if self.earlier is None else self.earlier, self.amount)
 
 
@@ -140,8 +140,8 @@ Values = tuple[tuple[str, Expr], ...]
 """Constants by column name."""
 
 ImpliedCondition = Literal["key", "where", "natural"]
-"""The condition of a join without ON and USING: equal keys, what WHERE says of its sides (a comma, CROSS JOIN), or equal
-values of all columns that both have (NATURAL JOIN)."""
+"""The condition of a join without ON and USING: equal keys, what WHERE says of its sides (a comma, CROSS JOIN), or
+equal values of all columns that both have (NATURAL JOIN)."""
 
 
 @dataclass(frozen=True)
@@ -317,6 +317,9 @@ class Query:
 
     ``within``: only the first row of each group within that time is shown; without an order it is the first to arrive,
     and a group are the rows that are equal in all columns.
+
+    ``branches``: the queries that run as this one, each with a sink of its own
+    (`logical/passes/branches.py`); ``into`` is then the name of its checkpoint.
     """
 
     relation: Relation
@@ -347,6 +350,7 @@ class Query:
     hides: tuple[str, ...] = ()
     within: Amount | None = None
     within_span: Span = NOWHERE
+    branches: tuple[Query, ...] = ()
 
     @property
     def is_in_parts(self) -> bool:

@@ -171,6 +171,9 @@ class AnalyzedQuery:
 
     ``result`` says whether it is a stream or a table; ``key`` is the content of its ``_key``: the key of the join or of
     the group, empty without a key.
+
+    ``branches``: the sinks that get its rows, if there are several, each with its filter and columns; ``into`` is then
+    the name of its checkpoint.
     """
 
     relation: AnalyzedRelation
@@ -185,6 +188,12 @@ class AnalyzedQuery:
     group: AnalyzedGroup | None = None
     key: tuple[Expr, ...] = ()
     top: AnalyzedTop | None = None
+    branches: tuple[AnalyzedBranch, ...] = ()
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The sinks of its rows."""
+        return tuple(branch.sink for branch in self.branches) or (() if self.into is None else (self.into,))
 
     @property
     def latest_key(self) -> tuple[Expr, ...]:
@@ -202,6 +211,25 @@ class AnalyzedQuery:
     def ports_into(self) -> tuple[str, ...]:
         """The sinks of the parts of the result, where it is in parts: the rows of each port."""
         return tuple(output.sink for output in self.side_outputs if output.is_instead)
+
+
+@dataclass(frozen=True)
+class AnalyzedBranch:
+    """A sink of a query that has several, and what becomes of the rows on their way to it.
+
+    ``query``: the query of this sink as it would be alone. ``where`` and ``outputs`` are over the columns of the shared
+    result, as columns of ``alias``; without an alias the sink gets the columns of the result that ``query`` has.
+    """
+
+    query: AnalyzedQuery
+    alias: str = ""
+    where: tuple[Expr, ...] = ()
+
+    @property
+    def sink(self) -> str:
+        """The sink of its rows."""
+        assert self.query.into is not None, "a branch is an INSERT"
+        return self.query.into
 
 
 _Nulls = Mapping[str, bool]

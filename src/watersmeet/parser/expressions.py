@@ -20,7 +20,7 @@ from watersmeet.parser.tokens import tokenize
 from watersmeet.parser.types import read_type
 
 LONGEST_CHAIN = 200
-"""How many operators of one level may follow each other: the tree of a sum is as deep as the sum is long."""
+"""The number of operators of one level that may follow each other: the tree of a sum is as deep as the sum is long."""
 
 _LEVELS: tuple[dict[str, Op], ...] = (
     {"=": "=", "==": "=", "<=>": "<=>", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="},

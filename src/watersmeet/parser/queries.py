@@ -57,11 +57,15 @@ _STORE = "write `STORE KEY AS string VALUE AS json`, for example."
 
 @dataclass(frozen=True)
 class QueryTarget:
-    """Where a query writes to; ``is_inner``: it is a view or a subquery, which has no outputs of its own."""
+    """The sinks of a query; ``is_inner``: it is a view or a subquery, which has no outputs of its own.
+
+    ``further``: the sinks that get the same rows.
+    """
 
     into: SinkName = _NONE
     store: StorageFormats | None = None
     is_inner: bool = False
+    further: tuple[SinkName, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,11 @@ def read_query(cursor: Cursor, views: tuple[View, ...] = (), first: int | None =
     if target.into[0] is not None and cursor.at("WITH"):
         views += read_with(cursor)
     query = _read_select(cursor, begin, views, target)
+    return _with_branches(_read_set(cursor, query, views, begin), target)
+
+
+def _read_set(cursor: Cursor, query: Query, views: tuple[View, ...], begin: int) -> Query:
+    """The query with the set operations behind it, if there are any."""
     if not at_set_operation(cursor):
         return query
     inner = replace(
@@ -180,6 +189,15 @@ def read_query(cursor: Cursor, views: tuple[View, ...] = (), first: int | None =
         late_into_span=query.late_into_span, side_outputs=query.side_outputs, store=query.store,
         span=cursor.span_from(begin),
     )  # fmt: skip
+
+
+def _with_branches(query: Query, target: QueryTarget) -> Query:
+    """The query with a branch for each of its sinks, if there are several; side outputs are those of the first."""
+    if not target.further:
+        return query
+    plain = replace(query, late_into=None, late_into_span=NOWHERE, side_outputs=())
+    further = (replace(plain, into=into, into_span=span) for into, span in target.further)
+    return replace(query, branches=(query, *further))
 
 
 def read_inner(cursor: Cursor) -> Query:
@@ -256,9 +274,12 @@ def _read_insert(cursor: Cursor) -> QueryTarget:
     cursor.expect("INTO", _INSERT_HINT)
     if cursor.at("SELECT") and not cursor.at("SELECT", "SELECT"):
         raise cursor.failure("the name of a sink", _INSERT_HINT)
-    sink = cursor.take_name("the name of a sink", _INSERT_HINT)
+    sinks = [cursor.take_name("the name of a sink", _INSERT_HINT)]
+    while cursor.take(","):
+        sinks.append(cursor.take_name("the name of a sink", "write `INSERT INTO sink, sink SELECT STREAM ...`."))
     store = read_store(cursor) if at_store(cursor) else None
-    return QueryTarget((sink.value, cursor.span_of(sink)), store)
+    into, *further = ((sink.value, cursor.span_of(sink)) for sink in sinks)
+    return QueryTarget(into, store, further=tuple(further))
 
 
 def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: QueryTarget) -> Query:

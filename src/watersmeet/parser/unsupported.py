@@ -1,4 +1,4 @@
-"""Where clauses begin, which clauses are not supported, and what to write for syntax of other systems.
+"""The words with which clauses begin, clauses that are not supported, and what to write for syntax of other systems.
 
 A word is an alias only where no clause begins.
 """
@@ -169,7 +169,7 @@ def refuse_instead_of_columns(cursor: Cursor, kind: str, name: str) -> Watersmee
 
 
 def _behind_bracket(cursor: Cursor, ahead: int) -> int:
-    """How far ahead the token is behind the bracket that opens ``ahead``."""
+    """The distance to the token behind the bracket that opens ``ahead``."""
     while cursor.peek(ahead).kind != "end" and not cursor.at_any({")", ";"}, ahead):
         ahead += 1
     return ahead + 1

@@ -36,7 +36,7 @@ def plan_scan(scan: AnalyzedScan, needed: frozenset[str], *, whole: bool) -> Sca
 
 
 def changes_of(source: Source) -> Changes | None:
-    """How the rows of a source travel, if it is a table."""
+    """The form in which the rows of a source travel, if it is a table."""
     if source.kind == "stream":
         return None
     return "upserts" if source.primary_key else "weights"
@@ -197,7 +197,7 @@ def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
 
 
 def _union_idle(union: AnalyzedUnion) -> Iterator[tuple[str, int]]:
-    """How long the union's own times may be silent, and those of every side."""
+    """The time that the union's own times may be silent, and those of every side."""
     yield from _own_idle(union)
     for column, number, side, inner in _sides(union):
         yield from ((f"{column}#{number}", idle) for watermark, idle in idle_of(side) if watermark == inner)

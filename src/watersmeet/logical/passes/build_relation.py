@@ -181,7 +181,7 @@ def _common_watermark(position: int, parts: tuple[Source, ...]) -> Watermark | N
 
 
 def _difference(first: Source, other: Source, *, has_key: bool) -> str | None:
-    """Why two parts of a union do not fit; None if their columns have the same types."""
+    """The reason why two parts of a union do not fit; None if their columns have the same types."""
     shown = [[field for field in part.fields if not field.hidden] for part in (first, other)]
     if len(shown[0]) != len(shown[1]):
         return (

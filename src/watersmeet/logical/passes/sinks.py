@@ -118,7 +118,7 @@ def _stream_first(draft: Draft) -> str:
 
 
 def _why_unsupported(format_: SinkFormat, changes: Changes) -> str:
-    """Why changes cannot go to a sink so."""
+    """The reason why changes cannot go to a sink so."""
     able = [candidate for candidate in SINK_FORMATS if changes in candidate.takes]
     if changes == "snapshot":
         names = format_list([name for candidate in able for name in candidate.names], "or")
@@ -249,7 +249,7 @@ def _once(draft: Draft) -> str:
         return "write SELECT TABLE."
     times = event_times(relation)
     if not times and draft.query.is_distinct:
-        return "write SELECT TABLE; or declare a watermark, and add `WITHIN 10 MINUTES`: repeated rows are then dropped."
+        return "write SELECT TABLE; or declare a watermark and add `WITHIN 10 MINUTES`, which drops repeated rows."
     if not times:
         return "write SELECT TABLE; or declare a watermark, which closes windows: each group then comes out once."
     time = times[0].column.name
@@ -350,10 +350,13 @@ def _warn_cut_times(draft: Draft, store: StorageFormats) -> Iterator[QueryWarnin
     if store.key != JSON or draft.refusals or not draft.is_bounded or not draft.scope.is_whole:
         return
     for expr in replace(draft, query=replace(draft.query, store=None)).finish().key:
-        if (type_of(expr, draft.scope.sources) or "").upper().startswith("TIMESTAMP"):
+        type_ = (type_of(expr, draft.scope.sources) or "").upper()
+        if type_.startswith("TIMESTAMP"):
             time = expression_in_words(expr)
             consequence = f"keys whose {time} differs by less than a millisecond are one key"
-            yield QueryWarning(f"STORE KEY AS json writes {time} with milliseconds: {consequence}.", store.span)
+            exact = f"CAST({time} AS STRING)" if type_ == "TIMESTAMP_NTZ" else f"unix_micros({time})"
+            hint = f"GROUP BY `{exact}` keeps them apart"
+            yield QueryWarning(f"STORE KEY AS json writes {time} with milliseconds: {consequence}. {hint}.", store.span)
 
 
 def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:

@@ -105,7 +105,7 @@ def _places(array: pa.Array) -> Ints:
 
 
 def _group_starts(values: Ints) -> Bools:
-    """Where values differ from the one before."""
+    """A mask of the values that differ from the one before."""
     return np.append(True, values[1:] != values[:-1])
 
 

@@ -221,7 +221,7 @@ class TopNOperator(StreamOperator):
         return np.concatenate([self._ends(before), self._ends(after)]), np.concatenate([-before.weights, after.weights])
 
     def _count_shown(self, shard: Shard) -> tuple[EndCounts, bool]:
-        """How many rows are shown by the end of their windows, and whether the state was written with these ends."""
+        """The number of shown rows by the end of their windows, and whether the state was written with these ends."""
         numbers = shard.state.directory.numbers
         if self.time is None:
             return EndCounts({int(HIGHEST): int(numbers.get("shown", 0))}), True
