@@ -152,7 +152,7 @@ class Expr:
 
     @property
     def sort_keys(self) -> tuple[Expr, ...]:
-        """What an aggregate orders the rows of a group by."""
+        """The sort keys by which an aggregate orders the rows of a group."""
         return tuple(arg for arg in self.args if arg.op == "order")
 
     @property

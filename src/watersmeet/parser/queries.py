@@ -307,7 +307,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     relation = with_subqueries(cursor, relation, grouping.by)
     ranking = read_qualify(cursor, items, number)
     ranking = read_order(cursor, items) if ranking is None else ranking
-    others = (*grouping.by, *((having,) if having is not None else ()), *_ranking_expressions(ranking))
+    others = (*grouping.by, *((having,) if having is not None else ()), *_expressions_of_rank(ranking))
     where = apply_row_limit(cursor, relation, items, where, others)
     cursor.views[-1][:] = [rank_all(view, cursor) for view in cursor.views[-1]]
     within, within_span = _read_within(cursor, is_distinct=is_distinct, ranking=ranking, result=result)
@@ -336,7 +336,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     return replace(rank_rows(query, ranking, cursor.new_name()), within=within, within_span=within_span)
 
 
-def _ranking_expressions(ranking: Ranking | None) -> tuple[Expr, ...]:
+def _expressions_of_rank(ranking: Ranking | None) -> tuple[Expr, ...]:
     if ranking is None:
         return ()
     return (*(item.expr for item in ranking.number.by), *(by.expr for by in ranking.number.order))

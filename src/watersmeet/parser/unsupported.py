@@ -285,7 +285,7 @@ _KINDS: dict[tuple[str, ...], JoinKind] = {
 }
 
 _COMPARISONS = frozenset({"<", "<=", "=", ">", ">=", "BETWEEN"})
-"""What may stand behind the name of a rank in QUALIFY."""
+"""Operators that may stand behind the name of a rank in QUALIFY."""
 
 KINDS: dict[tuple[str, ...], JoinKind] = {
     **_KINDS,

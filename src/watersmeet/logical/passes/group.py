@@ -91,12 +91,12 @@ def top(draft: Draft) -> Draft:
         )  # fmt: skip
     ranked = replace(draft, relation=shown, outputs=outputs, top=top_n)
     # It is unknown whether a view with errors is a table.
-    is_kept = relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes"
-    if query.limit == MOST_RANKS and is_kept:
+    keeps_all = relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes"
+    if query.limit == MOST_RANKS and keeps_all:
         hint = "limit it, with `LIMIT 10`, `QUALIFY ... <= 10` or `WHERE n <= 10` around it; or rank a table."
         construct = "A rank of all rows of a stream, which would keep all of them,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
-    if query.ties and is_kept:
+    if query.ties and keeps_all:
         hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
         construct = f"{'DENSE_' * query.is_dense}RANK() of a stream, which would keep all equal rows,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
