@@ -7,6 +7,7 @@ import pytest
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import conjuncts
 from watersmeet.logical.nodes import Query, Scan
+from watersmeet.operators.core.order import MOST_RANKS
 from watersmeet.queries import read_script
 
 NUMBER = "ROW_NUMBER() OVER (PARTITION BY k, upper(s) ORDER BY p DESC, q)"
@@ -36,6 +37,31 @@ def test_rank_lets_equal_rows_have_one_place() -> None:
     assert found.ties and first(found) == (2, ("#by0",), [("p", True)])
 
 
+@pytest.mark.parametrize(
+    ("where", "ranks", "is_shown", "rest"),
+    [
+        ("n = 2", (2, 1), False, 0), ("n BETWEEN 2 AND 4", (4, 1), False, 0), ("n > 3", (MOST_RANKS, 3), False, 0),
+        ("n <= 5 AND n <= p", (5, 0), True, 1), ("n < 0", (0, 0), False, 0), ("k > 1", (MOST_RANKS, 0), True, 1),
+        ("n <= 2.5", (MOST_RANKS, 0), True, 1),
+    ],
+)  # fmt: skip
+def test_ranks_of_a_subquery_are_limited_by_where(
+    where: str, ranks: tuple[int, int], is_shown: bool, rest: int
+) -> None:
+    found = query(f"SELECT TABLE k FROM (SELECT *, {NUMBER} AS n FROM b) AS s WHERE {where}")
+    ranked = found.views[0].query
+    assert (ranked.limit, ranked.offset) == ranks and len(conjuncts(found.where)) == rest
+    assert ranked.rank == ("n" if is_shown else None)
+
+
+def test_a_rank_in_select_keeps_its_place() -> None:
+    found = query(f"SELECT TABLE k, {NUMBER} AS n, p FROM b QUALIFY n <= 3 AND p > 1")
+    [view] = found.views
+    assert found.where is not None and view.query.rank == "n" and view.query.limit == 3
+    names = [getattr(item, "name", None) for item in view.query.views[0].query.items]
+    assert names[:3] == [None, "n", None]
+
+
 @pytest.mark.parametrize("where", ["n <= 3", "3 >= n", "s.N < 4", "4 > n"])
 def test_a_number_in_a_subquery_is_one_in_where(where: str) -> None:
     found = query(
@@ -48,17 +74,17 @@ def test_a_number_in_a_subquery_is_one_in_where(where: str) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        (f"SELECT TABLE k, {NUMBER} AS n FROM b", "WHERE name <= 10"),
-        (f"SELECT TABLE k FROM (SELECT k, {NUMBER} FROM b) AS s WHERE k > 1", "name it with AS"),
-        (f"SELECT TABLE k FROM (SELECT k, {NUMBER} AS n FROM b) AS s WHERE k > 1", "write `WHERE n <= 10`"),
-        (f"SELECT TABLE k FROM (SELECT k, {NUMBER} AS n FROM b) AS s WHERE n > 1", "write `WHERE n <= 10`"),
-        (f"SELECT TABLE k FROM (SELECT k, {NUMBER} AS n FROM b) AS s WHERE n = 2", "write `WHERE n <= 10`"),
-        (f"SELECT TABLE k, n FROM (SELECT k, {NUMBER} AS n FROM b) AS s WHERE n <= 2", "leave it out of SELECT"),
+        (f"SELECT TABLE k FROM (SELECT k, {NUMBER} FROM b) AS s WHERE k > 1", "give it a name with AS"),
+        (f"SELECT TABLE k, {NUMBER} AS n, {NUMBER} AS m FROM b", "give it a name with AS"),
+        (f"SELECT TABLE DISTINCT k, {NUMBER} AS n FROM b", "rank in a subquery"),
+        (f"SELECT TABLE k, {NUMBER} AS n FROM b ORDER BY k LIMIT 2", "rank in a subquery"),
+        (f"SELECT TABLE k, {NUMBER} AS n FROM b QUALIFY {NUMBER} <= 2", "QUALIFY n <= 10"),
         (f"SELECT TABLE k FROM b QUALIFY {NUMBER} <= - k", "PARTITION BY item ORDER BY price DESC) <= 10"),
         (f"SELECT TABLE k FROM b QUALIFY {NUMBER}", "PARTITION BY item ORDER BY price DESC) <= 10"),
         ("SELECT TABLE k FROM b QUALIFY ROW_NUMBER() OVER (PARTITION BY k) = 1", "ORDER BY price DESC"),
-        ("SELECT TABLE k, dense_rank() OVER (ORDER BY k) AS r FROM b", "leave OVER out"),
-        ("SELECT TABLE k, rank() OVER (ORDER BY k) AS r FROM b", "use QUALIFY"),
+        ("SELECT TABLE k, percent_rank() OVER (ORDER BY k) AS r FROM b", "leave OVER out"),
+        ("SELECT TABLE k, rank() OVER (ORDER BY k) FROM b", "give it a name with AS"),
+        ("SELECT TABLE k FROM b ORDER BY k LIMIT 2 OFFSET k", "LIMIT 10 OFFSET 20"),
     ],
 )
 def test_wrong_top_n_queries_are_refused(text: str, hint: str) -> None:

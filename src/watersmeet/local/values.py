@@ -278,6 +278,8 @@ def _extract_columns(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
         return _as_column(expr, _all_windows(expr, rows))
     if expr.op == "call" and expr.text.lower() == "if" and len(expr.args) == 3:
         return _as_column(expr, _choose(expr, rows))
+    if expr.op == "call" and expr.text == "array_repeat" and not (expr.args[0].refs or expr.args[0].args):
+        return _as_column(expr, _repeat(expr, rows))
     if expr.op == "other" and (match := _NUMBERS.fullmatch(expr.text)) is not None:
         numbers = pa.scalar([int(number) for number in match[1].split(",")], pa.list_(pa.int32()))
         return _as_column(expr, pa.repeat(numbers, rows.num_rows))
@@ -299,6 +301,15 @@ def _holds_integers(kind: pa.DataType, value: pa.Array) -> bool:
         return False
     most = 2 ** (kind.bit_width - 1)
     return all(-most <= number < most for number in pc.min_max(value).as_py().values() if number is not None)
+
+
+def _repeat(expr: Expr, rows: pa.Table) -> pa.Array:
+    """A constant as often in an array as a number says."""
+    constant, numbers = (value_of(arg, rows) for arg in expr.args)
+    counts = np.maximum(numbers.cast(pa.int64()).fill_null(0).to_numpy(), 0)
+    offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
+    repeated = constant.take(pa.array(np.repeat(np.arange(rows.num_rows), counts)))
+    return pa.ListArray.from_arrays(offsets, repeated, mask=numbers.is_null())
 
 
 def _choose(expr: Expr, rows: pa.Table) -> pa.Array:

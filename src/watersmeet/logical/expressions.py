@@ -153,7 +153,7 @@ class Expr:
 
     @property
     def sort_keys(self) -> tuple[Expr, ...]:
-        """The sort keys of the rows of a group, for an aggregate."""
+        """The sort keys by which an aggregate orders the rows of a group."""
         return tuple(arg for arg in self.args if arg.op == "order")
 
     @property

@@ -328,8 +328,10 @@ class Query:
     rows of the result are merged. ``order`` and ``limit``: only the first rows are shown, of each group by the columns
     ``by``, with ``ties`` also those equal to the last of them; such a query reads a subquery that has all of them.
     ``offset`` of them are not shown, with ``is_dense`` equal rows count once, and ``rank`` is the column of the result
-    with the rank of a row. ``number``, the rank of a row in its group, is only set while the query is parsed.
-    ``late_into`` is the sink of late rows, and ``side_outputs`` are the side outputs of its join's family.
+    with the rank of a row. ``hides`` are columns of ``*`` that the result does not have; with ``is_distinct``, groups
+    are made of the others, and ``having`` may be a condition on them. ``number``, the rank of a row in its group, is
+    only set while the query is parsed. ``late_into`` is the sink of late rows, and ``side_outputs`` are the side
+    outputs of its join's family.
 
     ``within``: only the first row of each group within that time is shown; without an order it is the first to arrive,
     and a group are the rows that are equal in all columns.
@@ -363,6 +365,7 @@ class Query:
     offset: int = 0
     is_dense: bool = False
     rank: str | None = None
+    hides: tuple[str, ...] = ()
     within: Amount | None = None
     within_span: Span = NOWHERE
     branches: tuple[Query, ...] = ()

@@ -107,9 +107,10 @@ _CONSTANTS = {
     "median": "write `median(x)`.",
     "percentile": "write `percentile(x, 0.5)` or `percentile(x, array(0.25, 0.75))`, with numbers from 0 to 1.",
 }
+_OVER_HINT = "leave OVER out, and write `GROUP BY window(t, '5 minutes')`, or rank with QUALIFY."
 _VIEW_HINT = "compute it in a view and use it there."
 _BEHIND = (
-    (("OVER",), "A window function", "leave OVER out: a stream has no last row to order by."),
+    (("OVER",), "A window function", _OVER_HINT),
     (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out, or write `listagg(x, ',') WITHIN GROUP (ORDER BY t)`."),
     (("IGNORE", "NULLS"), "IGNORE NULLS", "leave it out: NULLs do not count here."),
     (("RESPECT", "NULLS"), "RESPECT NULLS", "leave it out: NULLs count as any other value."),

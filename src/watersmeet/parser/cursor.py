@@ -140,7 +140,7 @@ class Cursor:
     @property
     def at_query_end(self) -> bool:
         """Whether the query ends here: where its statement does, its bracket or its part of a UNION."""
-        return self.at_end or (self.nesting > 0 and (self.at(")") or self.at("UNION")))
+        return self.at_end or (self.nesting > 0 and self.at(")"))
 
     def next(self) -> Token:
         """Take a token."""

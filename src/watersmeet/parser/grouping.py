@@ -23,7 +23,7 @@ Set = tuple[Expr, ...]
 
 @dataclass(frozen=True)
 class Grouping:
-    """The keys of a query; ``sets``: of several groupings at once, each as positions in ``by``."""
+    """The expressions that a query groups by; ``sets``: of several groupings at once, each as positions in ``by``."""
 
     by: tuple[Expr, ...] = ()
     span: Span = NOWHERE

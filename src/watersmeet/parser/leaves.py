@@ -123,7 +123,8 @@ def _name(cursor: Cursor) -> Expr:
         cursor.next()
         skip_brackets(cursor)
     if cursor.at("OVER"):
-        raise cursor.refuse_unsupported("A window function", "leave OVER out: a stream has no last row to order by.")
+        hint = "leave OVER out, and write `GROUP BY window(t, '5 minutes')`, or rank with QUALIFY."
+        raise cursor.refuse_unsupported("A window function", hint)
     return text_leaf(cursor, first)
 
 

@@ -44,6 +44,7 @@ from watersmeet.parser.ranks import (
     read_qualify,
 )
 from watersmeet.parser.relations import close_query, read_relation
+from watersmeet.parser.sets import at_set_operation, read_parts, union_all
 from watersmeet.parser.subqueries import check_subqueries, join_subqueries
 from watersmeet.parser.unsupported import EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
 from watersmeet.parser.windows import is_grouped, rewrite_windowed_query, with_subqueries
@@ -172,7 +173,23 @@ def read_query(cursor: Cursor, views: tuple[View, ...] = (), first: int | None =
     target = _read_insert(cursor)
     if target.into[0] is not None and cursor.at("WITH"):
         views += read_with(cursor)
-    return _with_branches(_read_select(cursor, begin, views, target), target)
+    query = _read_select(cursor, begin, views, target)
+    return _with_branches(_read_set(cursor, query, views, begin), target)
+
+
+def _read_set(cursor: Cursor, query: Query, views: tuple[View, ...], begin: int) -> Query:
+    """The query with the set operations behind it, if there are any."""
+    if not at_set_operation(cursor):
+        return query
+    inner = replace(
+        query, into=None, into_span=NOWHERE, late_into=None, late_into_span=NOWHERE, side_outputs=(), store=None
+    )
+    union = _read_further_parts(cursor, _rank_all(cursor, inner), views)
+    return replace(
+        union, into=query.into, into_span=query.into_span, late_into=query.late_into,
+        late_into_span=query.late_into_span, side_outputs=query.side_outputs, store=query.store,
+        span=cursor.span_from(begin),
+    )  # fmt: skip
 
 
 def _with_branches(query: Query, target: QueryTarget) -> Query:
@@ -185,10 +202,31 @@ def _with_branches(query: Query, target: QueryTarget) -> Query:
 
 
 def read_inner(cursor: Cursor) -> Query:
-    """A query inside another statement: in brackets, or behind CREATE VIEW."""
+    """A query inside another statement, and the set operations behind it: behind CREATE VIEW, or in brackets."""
     first = cursor.position
     views = read_with(cursor) if cursor.at("WITH") else ()
-    return _read_select(cursor, first, views, QueryTarget(is_inner=True))
+    query = _read_select(cursor, first, views, QueryTarget(is_inner=True))
+    return _read_further_parts(cursor, _rank_all(cursor, query), views) if at_set_operation(cursor) else query
+
+
+def read_part(cursor: Cursor) -> Query:
+    """A query in brackets, up to a set operation."""
+    first = cursor.position
+    views = read_with(cursor) if cursor.at("WITH") else ()
+    query = _read_select(cursor, first, views, QueryTarget(is_inner=True))
+    return _rank_all(cursor, query) if at_set_operation(cursor) else query
+
+
+def _rank_all(cursor: Cursor, query: Query) -> Query:
+    return rank_all(View("", query), cursor).query
+
+
+def _read_further_parts(cursor: Cursor, first: Query, views: tuple[View, ...]) -> Query:
+    """The set operations behind a query; ``views`` of WITH before it are those of all parts."""
+    own = replace(first, views=first.views[len(views) :])
+    parts = read_parts(cursor, read_part, own)
+    query = parts[0] if len(parts) == 1 else union_all(cursor, parts)
+    return replace(query, views=(*views, *query.views))
 
 
 def read_with(cursor: Cursor) -> tuple[View, ...]:
@@ -262,7 +300,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
         raise cursor.separator_failure(
             ("FROM",), "`,` or FROM", "write `FROM` and the name of a stream after the columns."
         )
-    relation = read_relation(cursor, read_inner)
+    relation = read_relation(cursor, read_part)
     if result == "stream":
         _read_as_stream(cursor, relation)
     cursor.read_query = read_inner
@@ -276,7 +314,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     relation = with_subqueries(cursor, relation, grouping.by)
     ranking = read_qualify(cursor, items, number)
     ranking = read_order(cursor, items) if ranking is None else ranking
-    others = (*grouping.by, *((having,) if having is not None else ()), *_expressions_of_ranking(ranking))
+    others = (*grouping.by, *((having,) if having is not None else ()), *_expressions_of_rank(ranking))
     where = apply_row_limit(cursor, relation, items, where, others)
     within, within_span = _read_within(cursor, is_distinct=is_distinct, ranking=ranking, result=result)
     if within is not None:
@@ -286,7 +324,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
         result = "stream"
         _read_as_stream(cursor, relation)
     outputs = read_outputs(cursor, target)
-    if not cursor.at_query_end:
+    if not (cursor.at_query_end or at_set_operation(cursor)):
         raise _refuse_rest(cursor, relation, where, grouping.by)
     relation, where = join_subqueries(cursor, relation, where)
     cursor.views[-1][:] = [rank_all(view, cursor) for view in cursor.views[-1]]
@@ -306,7 +344,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     return replace(rank_rows(query, ranking, cursor.new_name()), within=within, within_span=within_span)
 
 
-def _expressions_of_ranking(ranking: Ranking | None) -> tuple[Expr, ...]:
+def _expressions_of_rank(ranking: Ranking | None) -> tuple[Expr, ...]:
     if ranking is None:
         return ()
     return (*(item.expr for item in ranking.number.by), *(by.expr for by in ranking.number.order))

@@ -37,7 +37,7 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The order in which a query ranks its rows, the ranks that it shows, and a condition on the ranked rows.
+    """The order by which a query ranks its rows, the ranks that it shows, and a condition on the ranked rows.
 
     ``is_shown``: the rank is a column of the result.
     """

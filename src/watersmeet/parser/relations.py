@@ -23,6 +23,7 @@ from watersmeet.logical.nodes import (
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.leaves import read_amount, starts_amount
+from watersmeet.parser.sets import read_parts
 from watersmeet.parser.unsupported import KINDS, at_lateral, at_watermark, join_words, read_alias, refuse_clause
 from watersmeet.parser.windows import NamedSource, read_name, read_table_function, with_watermark
 from watersmeet.schema import quote
@@ -34,16 +35,13 @@ ReadQuery = Callable[[Cursor], Query]
 def read_bracket(cursor: Cursor, read_query: ReadQuery) -> tuple[Scan, ...]:
     """``(query)`` or ``(query UNION ALL query ...)``: each as a scan of its source, or of a view made of it."""
     opening = cursor.position
-    if not cursor.at_any({"SELECT", "WITH"}, ahead=1):
+    is_nested = cursor.at_any({"("}, ahead=1) and cursor.at_any({"SELECT", "WITH", "("}, ahead=2)
+    if not cursor.at_any({"SELECT", "WITH"}, ahead=1) and not is_nested:
         hint = "name a stream, or write a query: `(SELECT STREAM * FROM a) AS s`."
         raise cursor.refuse_unsupported("A bracket after FROM", hint)
     cursor.next()
     cursor.nesting += 1
-    parts = [read_query(cursor)]
-    while cursor.at("UNION", "ALL"):
-        cursor.begin_line()
-        cursor.skip(2)
-        parts.append(read_query(cursor))
+    parts = read_parts(cursor, read_query)
     close_query(cursor, opening)
     if len(parts) == 1:
         return (_scan_of_view(cursor, parts[0]),)
@@ -59,13 +57,6 @@ def close_query(cursor: Cursor, opening: int) -> None:
         cursor.layout.needless.add(cursor.position)
         cursor.next()
     cursor.nesting -= 1
-    if cursor.at("UNION"):
-        if cursor.at("UNION", "ALL"):
-            hint = "write it as a source: `FROM (SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
-            raise cursor.refuse_unsupported("UNION of queries", hint)
-        raise cursor.refuse_unsupported(
-            "UNION without ALL", "write UNION ALL: removing duplicates would keep every row forever."
-        )
     if not cursor.at(")"):
         raise cursor.failure("`)`", "close the bracket that opens the query.")
     cursor.next()

@@ -11,6 +11,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.logical.nodes import JoinKind
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.leaves import starts_amount
+from watersmeet.parser.sets import at_set_operation
 
 ForeignSyntax = tuple[tuple[str, ...], str, str]
 """The words that begin it, what to call it, and the hint."""
@@ -217,13 +218,9 @@ _CLAUSES: tuple[ForeignSyntax, ...] = (
     (("CLUSTER", "BY"), "CLUSTER BY", _ORDER_HINT),
     (("DISTRIBUTE", "BY"), "DISTRIBUTE BY", _ORDER_HINT),
     (("LIMIT",), "LIMIT without ORDER BY", "write `ORDER BY x DESC LIMIT 10`, or leave it out: a stream has no end."),
-    (
-        ("UNION",),
-        "UNION of queries",
-        "write it as a source: `FROM (SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`.",
-    ),
-    (("EXCEPT",), "EXCEPT", "write LEFT ANTI JOIN with a condition on all columns."),
-    (("INTERSECT",), "INTERSECT", "write LEFT SEMI JOIN with a condition on all columns."),
+    (("UNION",), "UNION without a query behind it", "write `UNION ALL SELECT * FROM b`."),
+    (("EXCEPT",), "EXCEPT without a query behind it", "write `EXCEPT SELECT * FROM b`."),
+    (("INTERSECT",), "INTERSECT without a query behind it", "write `INTERSECT SELECT * FROM b`."),
     *CLAUSES,
 )
 
@@ -287,15 +284,15 @@ _KINDS: dict[tuple[str, ...], JoinKind] = {
     ("ANTI", "JOIN"): "anti",
 }
 
+_COMPARISONS = frozenset({"<", "<=", "=", ">", ">=", "BETWEEN"})
+"""Operators that may stand behind the name of a rank in QUALIFY."""
+
 KINDS: dict[tuple[str, ...], JoinKind] = {
     **_KINDS,
     ("CROSS", "JOIN"): "inner",
     **{("NATURAL", *words): kind for words, kind in _KINDS.items()},
 }
 """The words of plain joins."""
-
-_COMPARISONS = frozenset({"<", "<=", "=", ">", ">=", "BETWEEN"})
-"""The operators that may stand behind the name of a rank in QUALIFY."""
 
 _SUPPORTED = (
     ("QUALIFY", "ROW_NUMBER"),
@@ -316,7 +313,7 @@ def at_clause(cursor: Cursor) -> bool:
     """Whether a clause begins here, so that the next word is not an alias."""
     if cursor.at_any({"JOIN", "ON", "WHERE", "HAVING", "AS"}) or cursor.at_statement or refuse_clause(cursor):
         return True
-    if cursor.nesting > 0 and cursor.at("UNION"):
+    if at_set_operation(cursor):
         return True
     if join_words(cursor, KINDS) or any(cursor.at(*words) for words in _SUPPORTED) or _at_clause_of_family(cursor):
         return True

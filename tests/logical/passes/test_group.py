@@ -98,7 +98,7 @@ def test_without_group_by_all_rows_are_one_group(analyzed):
         ("SELECT TABLE count(*) AS c FROM s WHERE max(n) > 1", ["UNSUPPORTED_STATEMENT"]),
         ("SELECT TABLE count(*) AS c FROM s GROUP BY max(n)", ["UNSUPPORTED_STATEMENT"]),
         ("SELECT TABLE bit_or(DISTINCT n) AS c FROM s", ["UNSUPPORTED_STATEMENT"]),
-        ("SELECT TABLE percentile(n, 0.5) AS c FROM s", ["UNSUPPORTED_STATEMENT"]),
+        ("SELECT TABLE mode(n) AS c FROM s", ["UNSUPPORTED_STATEMENT"]),
         ("SELECT TABLE count(*) AS c FROM s GROUP BY session_window(n, '5 minutes')", ["UNSUPPORTED_STATEMENT"]),
         ("SELECT TABLE count(*) AS c FROM s GROUP BY 1", ["UNSUPPORTED_STATEMENT"]),
         ("SELECT TABLE count(*) AS c FROM s GROUP BY 2", ["UNSUPPORTED_STATEMENT"]),

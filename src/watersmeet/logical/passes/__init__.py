@@ -21,6 +21,7 @@ from watersmeet.logical.passes.family import FamilyAnalysis
 from watersmeet.logical.passes.group import group, top
 from watersmeet.logical.passes.move_conditions import move_conditions
 from watersmeet.logical.passes.resolve import expand, resolve
+from watersmeet.logical.passes.result_unions import count_unions
 from watersmeet.logical.passes.settings import check_settings
 from watersmeet.logical.passes.sinks import (
     check_result,
@@ -79,7 +80,7 @@ def analyze(
     drafts, refusals = _drafts(script, extra_sources or {}, families, inputs)
     if refusals:
         raise WatersmeetError(sort_refusals(refusals))
-    return tuple(make_aliases_unique(draft.finish()) for draft in drafts)
+    return tuple(make_aliases_unique(count_unions(draft.finish())) for draft in drafts)
 
 
 def find_refusals(script: Script, *, families: tuple[FamilyAnalysis, ...]) -> list[Refusal]:

@@ -91,12 +91,12 @@ def top(draft: Draft) -> Draft:
         )  # fmt: skip
     ranked = replace(draft, relation=shown, outputs=outputs, top=top_n)
     # It is unknown whether a view with errors is a table.
-    is_of_stream = relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes"
-    if query.limit == MOST_RANKS and is_of_stream:
+    keeps_all = relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes"
+    if query.limit == MOST_RANKS and keeps_all:
         hint = "limit it, with `LIMIT 10`, `QUALIFY ... <= 10` or `WHERE n <= 10` around it; or rank a table."
         construct = "A rank of all rows of a stream, which would keep all of them,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
-    if query.ties and is_of_stream:
+    if query.ties and keeps_all:
         hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
         construct = f"{'DENSE_' * query.is_dense}RANK() of a stream, which would keep all equal rows,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
@@ -321,7 +321,13 @@ def group(draft: Draft) -> Draft:
     refusals = [*_check_misplaced_aggregates(draft), *_check_sessions(draft)]
     having = conjuncts(draft.query.having)
     aggregate_calls = [call for expr in (*(o.expr for o in draft.outputs), *having) for call in aggregates_in(expr)]
-    refusals += _check_having_and_distinct(draft, is_grouped=bool(aggregate_calls))
+    if draft.query.is_distinct and draft.query.hides:
+        # A set operation: groups of equal rows, whatever side they come from.
+        outputs = tuple(output for output in draft.outputs if output.name not in draft.query.hides)
+        by = tuple(output.expr for output in outputs if not aggregates_in(output.expr))
+        draft = replace(draft, outputs=outputs, query=replace(draft.query, group_by=by))
+    else:
+        refusals += _check_having_and_distinct(draft, is_grouped=bool(aggregate_calls))
     if draft.query.is_distinct and not draft.query.group_by and not aggregate_calls:
         # DISTINCT: a group per row of the result.
         draft = replace(draft, query=replace(draft.query, group_by=tuple(output.expr for output in draft.outputs)))

@@ -194,6 +194,8 @@ def expand(draft: Draft) -> Draft:
         else:
             columns += [_Column(s.name, s.expr, item.span, s.alias) for s in _expand_star(draft, item)]
     unique_columns = _disambiguate_names(columns)
+    if not draft.query.is_distinct:
+        unique_columns = [column for column in unique_columns if column.name not in draft.query.hides]
     selected = [(Output(column.name, column.expr), column.span) for column in unique_columns]
     outputs, wrong = assign_sink_columns(draft, selected)
     return replace(draft, outputs=outputs).with_refusals([*refusals, *_duplicates(draft, unique_columns), *wrong])

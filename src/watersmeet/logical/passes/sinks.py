@@ -238,6 +238,8 @@ def _once(draft: Draft) -> str:
     if stage is None or relation is None or relation.result == "table":
         return "write SELECT TABLE."
     times = event_times(relation)
+    if not times and draft.query.is_distinct:
+        return "write SELECT TABLE; or declare a watermark and add `WITHIN 10 MINUTES`, which drops repeated rows."
     if not times:
         return "write SELECT TABLE; or declare a watermark, which closes windows: each group then comes out once."
     time = times[0].column.name

@@ -16,7 +16,7 @@ from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.matching import HIGHEST, Bools, Ints
 
 MOST_RANKS = 2**31 - 1
-"""The limit of ranks without a limit: they are INTs, as in Spark."""
+"""The limit of ranks that have no other: they are INTs, as in Spark."""
 
 
 @dataclass(frozen=True)

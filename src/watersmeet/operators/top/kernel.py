@@ -325,18 +325,18 @@ class TopNOperator(StreamOperator):
         before -= np.repeat(before[starts], np.diff(np.append(starts, len(rows))))
         copies = np.repeat(np.arange(len(rows)), rows.weights)
         if self.ties:
-            ranks = self._ranks_with_ties(rows, before, is_first)[copies]
+            ranks = self._ranks_of_ties(rows, before, is_first)[copies]
         else:
             # Equal rows stand as one, and each has a number.
-            first_numbers = np.cumsum(rows.weights) - rows.weights
-            ranks = before[copies] + np.arange(copies.size) - first_numbers[copies]
+            starts_of_rows = np.cumsum(rows.weights) - rows.weights
+            ranks = before[copies] + np.arange(copies.size) - starts_of_rows[copies]
         is_shown = ranks >= self.offset
         table = pa.Table.from_batches([rows.table.take(pa.array(copies[is_shown]))]).select(list(self.columns))
         if self.number is not None:
             table = table.append_column(self.number, pa.array(ranks[is_shown] + 1, pa.int32()))
         return table.append_column(WEIGHT, pa.array(np.ones(table.num_rows, np.int64)))
 
-    def _ranks_with_ties(self, rows: KeyedRows, before: Ints, is_first: Bools) -> Ints:
+    def _ranks_of_ties(self, rows: KeyedRows, before: Ints, is_first: Bools) -> Ints:
         """For each of the sorted rows how many rows precede all its equals, or how many different ones."""
         begins = is_first.copy()
         begins[:1] = True
@@ -353,7 +353,7 @@ class TopNOperator(StreamOperator):
         """The shown weight of each row, given the weight ``before`` it; ``is_first``: a new group begins."""
         if not self.ties or not len(rows):
             return np.clip(self.limit - before, 0, rows.weights)
-        return np.where(self._ranks_with_ties(rows, before, is_first) < self.limit, rows.weights, 0)
+        return np.where(self._ranks_of_ties(rows, before, is_first) < self.limit, rows.weights, 0)
 
     def _argsort(self, rows: KeyedRows) -> Ints:
         keys = [ranks_of(rows.table.column(by.column), by) for by in self.order] if len(rows) else []
