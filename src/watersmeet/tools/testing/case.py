@@ -177,7 +177,7 @@ def _column(name: str, columns: Sequence[str], of: str) -> str:
 def read_case(path: Path) -> Case:
     """The case that a file holds; refused with WRONG_CASE, which names the field, or FILE_NOT_FOUND."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (FileNotFoundError, IsADirectoryError):
         raise refuse("FILE_NOT_FOUND", path=path, hint="name a case file, such as `tests/late.yaml`.") from None
     except UnicodeDecodeError:
