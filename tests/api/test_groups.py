@@ -98,7 +98,7 @@ def test_arguments_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
         (lambda: ws.group(rows, aggregates={"a": "count(*)"}, gap=5, time="t"), "expected a duration above 0"),
         (lambda: ws.group(rows, "pages", aggregates={"a": "count(*)"}), "`pages`"),
         (lambda: ws.group(rows, aggregates={"a": "count("}), "ws.group"),
-        (lambda: ws.top(rows, 0, "n"), "above 0"),
+        (lambda: ws.top(rows, 0, "n"), "at least 1"),
         (lambda: ws.top(rows, 1, "nn"), "`nn`"),
     ):
         with pytest.raises(ws.WatersmeetError, match=words):

@@ -123,7 +123,7 @@ def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
     return session, tuple(dict.fromkeys(token.decode() for token in _TOKEN.findall(plan)))
 
 
-_WATERMARK = re.compile(r"EventTimeWatermark\b[^\n]*?([^\s`'.,]+?)`?(?:#\d+)?(?:: \w+)?, [^\n]*$", re.MULTILINE)
+_WATERMARK = re.compile(r"EventTimeWatermark\b.*?[\s'`]([A-Za-z_][\w.]*)`?(?:#\d+)?(?::[^,]*)?, [^,]*$")
 
 
 def redefined_watermark(plan: str) -> str | None:
@@ -131,9 +131,11 @@ def redefined_watermark(plan: str) -> str | None:
 
     Spark refuses that, but only in the second batch.
 
-    >>> plan = "EventTimeWatermark t#1: timestamp, 1 hours\n+- Project\n   +- Relation"
+    >>> plan = "EventTimeWatermark a1b2-3c, t#1: timestamp, 1 hours\n+- CollectMetrics watersmeet:join#0123456789abcdef.x"
     >>> redefined_watermark(plan) is None
     True
+    >>> redefined_watermark(f"{plan}\n   +- EventTimeWatermark b1-2, u#2: timestamp, 1 hours")
+    't'
     """
     lines = plan.splitlines()
     depths = [len(line) - len(line.lstrip(" :+-")) for line in lines]
