@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from watersmeet import arguments as given
 from watersmeet.arguments import Duration, check_choice, check_column, check_frame, check_text
@@ -407,7 +407,7 @@ def _with_time(script: Script, time: EventTime, frame: DataFrame) -> Script:
         if isinstance(node, Scan):
             return replace(node, watermarks=made.watermarks, times=made.times) if node.source == ROWS else node
         if isinstance(node, tuple):
-            return tuple(complete(part) for part in node)
+            return tuple(complete(part) for part in cast("tuple[Any, ...]", node))
         if isinstance(node, Query):
             return replace(node, relation=complete(node.relation), views=complete(node.views))
         return replace(node, query=complete(node.query)) if isinstance(node, View) else node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,16 @@ FIRST = [("home", 1, "2024-01-01 08:01:00"), ("cart", 2, "2024-01-01 08:02:00"),
 SECOND = [("home", 4, "2024-01-01 09:05:00"), ("cart", 5, "2024-01-01 09:06:00")]
 
 
-def stream(spark: SparkSession, folder: Path, *batches: list[tuple[object, ...]], lag: str = "1 minute") -> DataFrame:
+def stream(
+    spark: SparkSession, folder: Path, *batches: Sequence[tuple[object, ...]], lag: str = "1 minute"
+) -> DataFrame:
     """A stream of files of clicks, with an event time."""
     add(spark, folder, *batches)
     clicks = spark.readStream.schema(CLICKS).option("maxFilesPerTrigger", "1").json(str(folder))
     return clicks.withWatermark("t", lag)
 
 
-def add(spark: SparkSession, folder: Path, *batches: list[tuple[object, ...]]) -> None:
+def add(spark: SparkSession, folder: Path, *batches: Sequence[tuple[object, ...]]) -> None:
     """Add a file of clicks for each batch."""
     folder.mkdir(exist_ok=True)
     for rows in batches:

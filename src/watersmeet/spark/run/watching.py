@@ -83,7 +83,7 @@ _input_ends: WeakKeyDictionary[DataFrame, InputEnd] = WeakKeyDictionary()
 def make_input_end(spark: SparkSession, folder: str | None) -> DataFrame:
     """A stream of watermarks from a folder, in which `finish_input` declares the end of input."""
     if folder is None:
-        if is_remote() or not spark.sparkContext.master.startswith("local"):
+        if is_remote() or not (spark.sparkContext.master or "").startswith("local"):
             hint = 'write `ws.input_end("hdfs:///tmp/end-of-orders")`.'
             parameters = {"argument": "folder", "value": None, "hint": hint}
             raise refuse("WRONG_ARGUMENT", reason="executors on other machines must reach it", **parameters)
