@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.postgres import postgres
-from watersmeet.cli.demo_data import Broker, broker
+from watersmeet.cli.servers import Broker, broker
 from watersmeet.errors import WatersmeetError
 
 
@@ -24,7 +24,7 @@ class Servers:
     missing: str = ""
 
     def address(self, sink: str) -> str:
-        """Where scenarios with that sink write to; nothing for files."""
+        """The server that scenarios with that sink write to; nothing for files."""
         if sink == "kafka":
             assert self.kafka is not None, self.missing
             return self.kafka.address

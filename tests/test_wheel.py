@@ -43,7 +43,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -
         "tools/studio/page/files/page.html",
         "tools/studio/board/static/index.html",
         "tools/studio/board/stories/sync.yaml",
-        "cli/starter/watersmeet.yml",
+        "cli/templates/starter/watersmeet.yml",
     )
     assert {f"watersmeet/{name}" for name in ("py.typed", "errors.toml", "functions.txt", *folders)} <= packed
     assert wheel.stat().st_size < 2 * MEGABYTE

@@ -228,7 +228,7 @@ def query_of(checkpoint: Storage) -> str:
 
 
 def location_of(path: str | Storage) -> str:
-    """Where Spark finds a path: one without a scheme is of this machine.
+    """The path as Spark finds it: one without a scheme is of this machine.
 
     >>> location_of("/data/orders"), location_of("s3a://bucket/orders"), location_of(Path("/data/a:b"))
     ('file:///data/orders', 's3a://bucket/orders', 'file:///data/a:b')

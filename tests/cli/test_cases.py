@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from watersmeet.cli import check
-from watersmeet.cli.demo import init_project
+from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.tools.testing import Case, Result
 

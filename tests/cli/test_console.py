@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.terminal import typed
 
-from watersmeet.cli.demo import init_project
+from watersmeet.cli.init import init_project
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.conftest import QUICK
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, Stage, build, describe, instructions, start_container
 from tests.deploy.kubernetes_api import POLLING, kubernetes
 
-from watersmeet.cli.demo import init_project
+from watersmeet.cli.init import init_project
 from watersmeet.spark.session.java import prepare_java
 
 BIN = Path(sys.executable).parent

@@ -14,7 +14,7 @@ import pytest
 from examples.cluster.standalone import free_ports
 from faults.postgres import postgres
 
-from watersmeet.cli.demo_data import broker
+from watersmeet.cli.servers import broker
 from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from watersmeet.cli.demo_data import broker
+from watersmeet.cli.servers import broker
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
 

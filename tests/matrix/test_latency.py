@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.cli.demo_data import broker
+from watersmeet.cli.servers import broker
 
 latency = pytest.importorskip("bench.latency", reason="confluent-kafka is not installed", exc_type=ImportError)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.cli.demo_data import Broker, broker
+from watersmeet.cli.servers import Broker, broker
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
 

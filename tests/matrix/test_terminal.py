@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.terminal import typed
 
-from watersmeet.cli.demo import init_project
+from watersmeet.cli.init import init_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 import watersmeet as ws
-from watersmeet.cli.demo import init_project
+from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError
 from watersmeet.metrics.history import HistoryWriter, QueryEvent, Recorder, queries_of, read_history
 from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics

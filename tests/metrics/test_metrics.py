@@ -22,7 +22,7 @@ from tests.examples import examples
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
-from watersmeet.cli.demo import init_project
+from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError
 from watersmeet.metrics.endpoint import serve_metrics
 from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics, backpressure_of, busy_share

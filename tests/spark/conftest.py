@@ -11,8 +11,8 @@ import pytest
 from faults.postgres import postgres as started
 from pyspark.sql import SparkSession
 
-from watersmeet.cli.demo_data import Broker
-from watersmeet.cli.demo_data import broker as started_broker
+from watersmeet.cli.servers import Broker
+from watersmeet.cli.servers import broker as started_broker
 from watersmeet.errors import WatersmeetError
 
 

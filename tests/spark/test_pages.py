@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.test_docs import ROOT, blocks
 
 import watersmeet as ws
-from watersmeet.cli.demo import init_project
+from watersmeet.cli.init import init_project
 from watersmeet.metrics.progress import Totals
 
 pytestmark = pytest.mark.spark

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperCommand
 
-from watersmeet.cli import state
+from watersmeet.cli import dev, state
 from watersmeet.cli.console import Format, report_errors
+from watersmeet.cli.init import Template
 from watersmeet.cli.options import (
     ConfOption,
     FormatOption,
@@ -44,6 +45,7 @@ app = typer.Typer(
 
 state.app.command()(rescale)
 app.add_typer(state.app, name="state")
+app.add_typer(dev.app, name="dev")
 
 
 class Executor(StrEnum):
@@ -106,18 +108,26 @@ def watersmeet(
 def init(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="New or empty folder for the project.")] = Path(),
+    template: Annotated[
+        Template | None,
+        typer.Option("--template", help="Also write a CI workflow, a Dockerfile and a compose file, for such inputs."),
+    ] = None,
 ) -> None:
     """Create a small project that runs. It has a query, sample data and a test case.
+
+    Templates: `files` reads JSON files, `kafka` topics, `cdc` a table from Debezium's topic into Postgres; `python` is
+    a program with tests. `watersmeet dev` starts the servers that `kafka` and `cdc` need.
 
     \b
     Example:
       watersmeet init shop
       watersmeet run shop --end
+      watersmeet init shop --template kafka
     """
     with report_errors(context):
-        from watersmeet.cli.demo import init_project
+        from watersmeet.cli.init import init_project
 
-        init_project(folder)
+        init_project(folder, template)
 
 
 @app.command()

@@ -298,7 +298,7 @@ Verdict = Literal["passed", "failed", "not run", "varies", "unreadable"]
 the order of arrival, and gives other rows in another order."""
 
 AT_ONCE = 3
-"""How many cases run on Spark at a time: a batch of few rows is mostly waiting."""
+"""The number of cases that run on Spark at a time: a batch of few rows is mostly waiting."""
 
 EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "varies": 0, "failed": 1, "unreadable": 2}
 
@@ -337,7 +337,7 @@ def _session(master: str | None) -> SparkSession:
 
 
 def _judge(file: Path, on: Literal["spark", "kernel", "any order"], spark: SparkSession | None) -> tuple[Verdict, str]:
-    """How one case went, and that in words; of a failed one with its difference."""
+    """The verdict on a case, and that in words; of a failed one with its difference."""
     try:
         case = read_case(file)
         result = check_any_order(case) if on == "any order" else run_case(case, on, spark)

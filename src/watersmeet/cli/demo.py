@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from importlib.resources import as_file, files
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import copytree
 from typing import TYPE_CHECKING
 
 import typer
@@ -20,6 +19,7 @@ from rich.table import Table
 
 from watersmeet.cli.console import Format, interruptible, show_wait
 from watersmeet.cli.demo_data import Streams, Truth, Writer, prepare_folders
+from watersmeet.cli.init import copy_folder
 from watersmeet.cli.progress import ProgressDisplay
 from watersmeet.cli.run import Cluster, run_opened
 from watersmeet.cli.script import open_script
@@ -33,29 +33,12 @@ if TYPE_CHECKING:
     from watersmeet.metrics.progress import Progress
 
 
-def init_project(folder: Path) -> None:
-    """Write the starter project into a new or empty folder."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        hint = "name a new folder, for example `watersmeet init shop`."
-        raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is not an empty folder", hint=hint)
-    copy_folder("watersmeet.cli", "starter", folder)
-    typer.echo(f"Wrote {folder / 'watersmeet.yml'}, {folder / 'sql/joined.sql'}, sample data and a test case. Try:")
-    for command in (f"explain {folder}", f"run {folder} --end", f"test {folder / 'cases'} --on kernel"):
-        typer.echo(f"  watersmeet {command}")
-
-
-def copy_folder(package: str, name: str, folder: Path) -> None:
-    """Copy a folder from inside a package; files of the same name are replaced."""
-    with as_file(files(package).joinpath(name)) as source:
-        copytree(source, folder, dirs_exist_ok=True)
-
-
 SQL = "sql/delivered.sql"
 OUTPUT = "output/delivered"
 BROKER = "DEMO_BROKER"
 """The variable by which the project of the demo over Kafka knows its broker."""
 SECONDS = 10.0
-"""How long the files keep arriving."""
+"""The time that the files keep arriving."""
 
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 """In a JVM that runs for half a minute, the optimising compiler costs more than it saves."""
@@ -79,7 +62,7 @@ class DemoResult:
 
 @dataclass(frozen=True)
 class DemoTransport:
-    """How the streams of the demo travel.
+    """The transport of the streams of the demo.
 
     ``project``: the folder with its project. ``arriving``: lets them arrive while it is entered, over so many seconds.
     ``rows``: those that came out. ``where``: what a sentence calls the place.
@@ -115,7 +98,8 @@ def run_kafka_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: fl
     """The same over topics of a Kafka broker that is started for it and ends with it."""
     if find_spec("confluent_kafka") is None:
         raise refuse("KAFKA_NOT_INSTALLED", package="confluent-kafka")
-    from watersmeet.cli.demo_data import Sender, broker, read_delivered
+    from watersmeet.cli.demo_data import Sender, read_delivered
+    from watersmeet.cli.servers import broker
 
     console = Console(soft_wrap=True)
     with ExitStack() as stack:

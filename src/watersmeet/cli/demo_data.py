@@ -19,24 +19,15 @@ So the join of all punctual rows is what must come out, once the input is declar
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
-
-from watersmeet.errors import refuse
-from watersmeet.formats.kafka import server_problem
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,9 +38,9 @@ Row = TypeVar("Row")
 LAG = timedelta(minutes=10)
 """The lag of both watermarks in the demo's SQL."""
 BOUND = timedelta(hours=2)
-"""How long after the order a delivery counts in the demo's SQL; closed at both ends."""
+"""The bound in the demo's SQL: the time after the order in which a delivery counts; closed at both ends."""
 JITTER = timedelta(minutes=8)
-"""How long a punctual row is under way at most."""
+"""The longest time that a punctual row is under way."""
 STRETCH = timedelta(minutes=30)
 """The time that one file covers."""
 START = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
@@ -100,12 +91,12 @@ class Truth:
 
     @property
     def match_count(self) -> int:
-        """How many pairs come out."""
+        """The number of pairs in the result."""
         return sum(delivery is not None for _, delivery in self.pairs)
 
     @property
     def pad_count(self) -> int:
-        """How many orders come out alone."""
+        """The number of orders without a pair."""
         return len(self.pairs) - self.match_count
 
 
@@ -243,121 +234,6 @@ def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return float(value) if isinstance(value, Decimal) else value
-
-
-PACKAGES = ("org.apache.kafka:kafka_2.13:3.9.1",)
-SECONDS = 60.0
-"""How long it has to answer after it was started."""
-
-# Records of demos and tests have times of years ago: with a retention time, the broker deletes them within minutes.
-_SETTINGS = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{inner}
-controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{inner}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-log.dirs={data}
-auto.create.topics.enable=false
-log.retention.ms=-1
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=1
-group.initial.rebalance.delay.ms=0
-log.cleaner.dedupe.buffer.size=4194304
-broker.session.timeout.ms=2000
-broker.heartbeat.interval.ms=250
-num.io.threads=2
-num.network.threads=2
-"""
-_JAVA = ("-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-
-# The broker ends with the process that started it, however that ends: the other end of this pipe is then closed.
-_GUARDED = """exec 3<&0
-"$@" </dev/null 3<&- & broker=$!
-{ read -r _ <&3; kill -9 $broker; } & wait $broker
-kill $! 2>/dev/null"""
-
-
-@dataclass
-class Broker:
-    """A broker that can be stopped and started again, with what it has."""
-
-    java: Path
-    jars: list[Path]
-    folder: Path
-    port: int
-    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
-
-    @property
-    def address(self) -> str:
-        """Its address, as ``kafka.bootstrap.servers`` takes it."""
-        return f"127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        """Start it; gives back when it answers."""
-        command = [str(self.java), *_JAVA, "-cp", os.pathsep.join(map(str, self.jars)), "kafka.Kafka"]
-        with (self.folder / "said.txt").open("ab") as log_file:
-            self._process = subprocess.Popen(
-                ["sh", "-c", _GUARDED, "sh", *command, str(self.folder / "broker.properties")],
-                stdin=subprocess.PIPE, stdout=log_file, stderr=log_file, start_new_session=True,
-            )  # fmt: skip
-        until = time.monotonic() + SECONDS
-        while (problem := server_problem(self.address, is_encrypted=False)) is not None:
-            has_ended = self._process.poll() is not None
-            if has_ended or time.monotonic() > until:
-                said_last = (self.folder / "said.txt").read_text("utf-8", "replace").strip().split("\n")[-1]
-                self.stop()
-                raise refuse("BROKER_NOT_STARTED", reason=said_last if has_ended else problem)
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        """Kill it. What it has confirmed stays."""
-        process, self._process = self._process, None
-        if process is not None:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait()
-
-    def restart(self) -> None:
-        """Kill it and start it again."""
-        self.stop()
-        self.start()
-
-
-@contextmanager
-def broker() -> Generator[Broker]:
-    """A broker that has been started; refuses if its jars cannot be had."""
-    from watersmeet.spark.session.java import (
-        fetch_jars,  # imported late: folders need no Spark
-        prepare_java,
-    )
-
-    jars = fetch_jars(PACKAGES, os.environ, is_whole=False)
-    java = prepare_java(dict(os.environ)) / "bin" / "java"
-    with TemporaryDirectory(prefix="watersmeet-kafka-", ignore_cleanup_errors=True) as name:
-        port, inner = _free_ports()
-        started = Broker(java, jars, Path(name), port)
-        data = started.folder / "data"
-        data.mkdir()
-        # What Kafka's own tool for it writes, which would be a second start of Java.
-        (data / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=watersmeet-demo-broker0\n")
-        settings = _SETTINGS.format(port=port, inner=inner, data=data)
-        (started.folder / "broker.properties").write_text(settings)
-        try:
-            started.start()
-            yield started
-        finally:
-            started.stop()
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        for port_socket in (first, second):
-            port_socket.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
 
 
 PARTITIONS = 3

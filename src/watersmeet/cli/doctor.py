@@ -51,7 +51,7 @@ def examine_cluster(path: Path, cluster: Cluster, format: Format) -> None:
 
 
 DEFAULT_TASKS = 8
-"""How many tasks a cluster is taken to run at once if it does not say, as with Spark Connect."""
+"""The number of tasks that a cluster is taken to run at once if it does not say, as with Spark Connect."""
 
 
 def _options(opened: OpenedScript) -> Mapping[str, Mapping[str, str]]:

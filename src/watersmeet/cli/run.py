@@ -56,7 +56,7 @@ PATIENCE = 300.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where Spark runs and with which settings, as given on the command line."""
+    """The master and the settings of Spark, as given on the command line."""
 
     master: str | None = None
     remote: str | None = None
@@ -149,7 +149,7 @@ class RunPolicy:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the metrics are served; without a port, nowhere. ``patience``: seconds after which a silent query hangs."""
+    """The address of the metrics; without a port, none. ``patience``: seconds after which a silent query hangs."""
 
     port: int | None = None
     host: str = LOOPBACK

@@ -9,6 +9,7 @@ from typing import Literal
 
 import typer
 
+from watersmeet.cli.dev import add_dev_variables
 from watersmeet.duration import format_count
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.formats.records import VALUE_FORMAT
@@ -116,6 +117,7 @@ def _read_readable(path: Path) -> tuple[Project, Script, UnreadPart]:
     """
     if path.suffix != PLAN or not path.is_file():
         project = open_project(path)
+        add_dev_variables(project.root)
         return project, *read_readable(project.text, project.script_name)
     sql_file = path.with_suffix(".sql")
     project = (

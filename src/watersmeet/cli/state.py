@@ -180,7 +180,7 @@ class ReachOptions:
     packages: PackagesOption = None
 
     def cluster(self) -> Cluster:
-        """Where it runs, and with which settings."""
+        """The master and the settings."""
         from watersmeet.cli.run import Cluster
 
         return Cluster.of(None, None, self.conf or [], self.packages)
@@ -195,7 +195,7 @@ class SessionOptions:
     packages: PackagesOption = None
 
     def cluster(self) -> Cluster:
-        """Where it runs, and with which settings."""
+        """The master and the settings."""
         from watersmeet.cli.run import Cluster
 
         return Cluster.of(self.master, None, self.conf or [], self.packages)

@@ -37,12 +37,13 @@ _WIDEST = 38
 
 @dataclass(frozen=True)
 class AvroField:
-    """A field of a record, its aliases, and its default."""
+    """A field of a record, its aliases, and its default, which may be NULL; ``has_default``: whether it has one."""
 
     name: str
     type: AvroType
     aliases: tuple[str, ...] = ()
     default: Any = None
+    has_default: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ def _define_type(kind: str, spec: dict[str, Any], space: str, named: dict[str, A
 def _fields(spec: dict[str, Any], space: str, named: dict[str, AvroType]) -> Iterator[AvroField]:
     for member in spec.get("fields", ()):
         aliases = tuple(map(str, member.get("aliases", ())))
-        yield AvroField(str(member["name"]), _type(member["type"], space, named), aliases, member.get("default"))
+        type_ = _type(member["type"], space, named)
+        yield AvroField(str(member["name"]), type_, aliases, member.get("default"), "default" in member)
 
 
 def _logical(plain: AvroType, spec: Mapping[str, Any]) -> AvroType:

@@ -19,8 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.catalog import Sink
 from watersmeet.cli.demo import run_kafka_demo
-from watersmeet.cli.demo_data import Broker, make_streams
+from watersmeet.cli.demo_data import make_streams
 from watersmeet.cli.run import Cluster
+from watersmeet.cli.servers import Broker
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import analyze, read_script

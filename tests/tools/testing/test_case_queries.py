@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.cli.demo import init_project
+from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError
 from watersmeet.tools.testing import Result, parse_case, read_case, run_case
 

@@ -227,7 +227,7 @@ SHARED_VIEWS = "watersmeet.shared_views"
 """Whether INSERTs that read one view run as one query; without it, those that have no checkpoints of their own."""
 
 STATE_CACHE = "watersmeet.state.cache"
-"""How many bytes of the states of all queries an executor has at hand on its local disk."""
+"""The number of bytes of the states of all queries that an executor has at hand on its local disk."""
 
 DEPRECATED_SETTINGS: Mapping[str, str] = {"watersmeet.together": OPERATOR_CHAINING}
 """Old names of settings, each with the new one."""

@@ -62,7 +62,7 @@ class PortWindow:
 
 @dataclass(frozen=True)
 class Port:
-    """How one side's rows arrive. A family asks for what matters to it, and leaves the rest empty.
+    """The rows of one side as they arrive. A family asks for what matters to it, and leaves the rest empty.
 
     - ``columns``: what the result shows of a row, in order
     - ``times``: the watermarked columns (TIMESTAMP, DATE or integers), which are also the names of their watermarks
@@ -401,7 +401,7 @@ class StreamOperator(ABC):
     @property
     @abstractmethod
     def ports(self) -> tuple[Port, ...]:
-        """How the rows of each port arrive."""
+        """The ports, each with how its rows arrive."""
 
     @property
     @abstractmethod
@@ -501,11 +501,11 @@ class StreamOperator(ABC):
 
 
 WATERMARK_PREFIX = "watermark:"
-"""How the names of marks in them begin: per watermarked column, the mark of the shard that is furthest behind."""
+"""The prefix of the names of marks in them: per watermarked column, the mark of the shard that is furthest behind."""
 EXAMPLE_PREFIX = "example:"
-"""How the names begin under which some rows are told, by kind, as JSON."""
+"""The prefix of the names under which some rows are reported, by kind, as JSON."""
 OWN_WATERMARK_PREFIX = "own:"
-"""How the names of marks begin that a side has by itself, whether the other side is as far or not."""
+"""The prefix of the names of marks that a side has by itself, whether the other side is as far or not."""
 
 
 def port_names(ports: int) -> tuple[str, ...]:

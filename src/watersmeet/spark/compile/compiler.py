@@ -58,6 +58,8 @@ from watersmeet.spark.compile.frames import (
     compile_static_join,
     compile_union,
     compile_view,
+    select_with_others,
+    sql_with_others,
 )
 from watersmeet.spark.connectors import source_connector
 from watersmeet.spark.connectors.reading import PackFiles
@@ -120,7 +122,7 @@ class OperatorInputs:
 
     @property
     def ports(self) -> int:
-        """How many ports the exchange has for it."""
+        """The number of ports that the exchange has for it."""
         return sum(len(stage.ports) for stage in self.stages)
 
 
@@ -138,7 +140,7 @@ def select_branch(branch: AnalyzedBranch, result: DataFrame) -> DataFrame:
 
 
 Clock = Literal["ticks", "marks"]
-"""Where the wall clock comes from: from a source of ticks, or from watermarks, as in a case."""
+"""The source of the wall clock: from a source of ticks, or from watermarks, as in a case."""
 
 
 @dataclass(frozen=True)
@@ -179,10 +181,11 @@ class Compiler:
         if plan.where:
             holds = F.expr(" AND ".join(part.sql() for part in plan.where))
             frame = frame.where(holds | ~row if side_outputs else holds)
-        outputs = [F.expr(output.expr.sql()).alias(output.name) for output in plan.outputs]
+        outputs = [F.expr(sql_with_others(output.expr, frame)).alias(output.name) for output in plan.outputs]
         ports = [F.when(row, port).alias(name) for name, port in port_structs(plan)]
         weight = [F.col(quote(WEIGHT))] if plan.is_changelog else []
-        result = frame.select(*outputs, *ports, *weight, *(F.col(name) for name in side_outputs))
+        columns = [*outputs, *ports, *weight, *(F.col(name) for name in side_outputs)]
+        result = select_with_others(frame, plan.outputs, columns)
         return explode_changes(result) if plan.is_changelog else result
 
     def compile_rows(self, plan: RelationPlan, join: JoinOutput | None = None) -> InputFrame:

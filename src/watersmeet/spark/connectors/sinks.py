@@ -89,7 +89,7 @@ class SinkTarget:
 
 
 def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Storage) -> SinkTarget:
-    """Where the result of a query goes."""
+    """The target of a query: its sink, checkpoint and options."""
     format_ = sink_format(sink)
     if query.result != "table":
         # A record's key determines its partition, and need not be unique.
@@ -404,7 +404,7 @@ class BatchPlans:
         return max(_numbers(self.folder, _DONE), default=-1)
 
     def plan_time(self, batch: int) -> int | None:
-        """When Spark planned a batch, in milliseconds; None: it did not, or the plan is deleted by now."""
+        """The time when Spark planned a batch, in milliseconds; None: it did not, or the plan is deleted by now."""
         text = self.folder.read(f"{_PLANNED}/{batch}")
         with suppress(ValueError, IndexError, AttributeError, TypeError):
             return int(json.loads((text or "").split("\n")[1]).get("batchTimestampMs", 0)) or None
@@ -415,7 +415,7 @@ class BatchPlans:
         return SinkBatch(batch, self.plan_time(batch))
 
     def difference(self, last_batch: SinkBatch) -> str | None:
-        """Why a sink's last batch contradicts the plan of the checkpoint; None: it does not, as far as is known."""
+        """The contradiction between a sink's last batch and the plan of the checkpoint; None: none is known."""
         if not self.is_visible:
             return None
         last = self.last_planned

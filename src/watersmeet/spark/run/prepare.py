@@ -134,7 +134,7 @@ class Prepared:
 
     @property
     def checkpoint(self) -> Storage:
-        """Where Spark keeps how far it is."""
+        """The folder where Spark keeps its progress."""
         return self.target.checkpoint
 
     @property
@@ -171,7 +171,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class StartOptions:
-    """How the queries of a script may start.
+    """The options with which the queries of a script start.
 
     - ``accepting``: how to start queries that have changed since their checkpoint was written, but can continue
     - ``sample_rows``: whether the progress of a batch carries some sample rows
@@ -229,7 +229,7 @@ def _collect_refusals(refusals: list[Refusal]) -> Generator[None]:
 
 @dataclass(frozen=True)
 class _Continuation:
-    """How a query goes on with its checkpoint; see `Prepared`."""
+    """The way in which a query continues its checkpoint; see `Prepared`."""
 
     owner: Owner | None = None
     follows: tuple[ChangeEffect, ...] = ()
@@ -250,12 +250,12 @@ class _Preparation:
 
     @property
     def checkpoint(self) -> Storage:
-        """Where Spark keeps how far the query is."""
+        """The folder where Spark keeps the progress of the query."""
         return checkpoint_at(self.storage, self.name)
 
     @property
     def restart_hint(self) -> str:
-        """How to start the query without its checkpoint."""
+        """The hint for starting the query without its checkpoint."""
         return _new_start_hint(self.parsed)
 
     @property
@@ -321,7 +321,7 @@ class _Preparation:
         return compile_plan(script, planned, replace(compiler, frames=observe_rows(frames, tables))), tables
 
     def _continue(self, built: Built, query: AnalyzedQuery, recorded: Owner) -> _Continuation:
-        """How the query goes on with the checkpoint of a recorded owner, or a refusal."""
+        """The way in which the query continues the checkpoint of a recorded owner, or a refusal."""
         sinks = tuple(branch.sink for branch in query.branches)
         now, accepting = Owner((built.signature,), sinks=sinks), self.options.accepting
         difference = rebuild_reason(recorded, now, accepting)
@@ -403,7 +403,7 @@ def _rename_watermarks(watermarks: DataFrame, names: Mapping[str, str]) -> DataF
 
 
 def _new_start_hint(query: Query) -> str:
-    """How to start a query without its checkpoint. Its output must be separate: a sink remembers its batches."""
+    """The hint for a start without the checkpoint. Its output must be separate: a sink remembers its batches."""
     if query.into is None:
         return "run it with another storage folder (`storage` in watersmeet.yml)."
     own = [branch.into or "" for branch in query.branches] or [query.into]

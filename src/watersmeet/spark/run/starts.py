@@ -137,9 +137,9 @@ def token_of(description: NamedIdentity) -> str:
     return token
 
 
-def describe_query(plan: QueryPlan, shards: int) -> NamedIdentity:
+def describe_query(plan: QueryPlan, shards: int, zone: str) -> NamedIdentity:
     """The identity of a query, with its display names."""
-    return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan))
+    return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan, zone))
 
 
 def watch_frame(frame: DataFrame, token: str, schema: ProgressSchema) -> None:
@@ -249,7 +249,7 @@ def _do_nothing(query: Any) -> None:
 
 
 SinkAhead = Literal["refuse", "rewind"]
-"""How to start with a sink that has batches which its checkpoint does not have. ``rewind``: their output is removed,
+"""The way to start with a sink that has batches which its checkpoint lacks. ``rewind``: their output is removed,
 where that can be done exactly."""
 
 
@@ -337,7 +337,7 @@ def _has_room(folder: Folder, sources: Sources) -> bool:
 
 
 def _places(folder: Folder, was: Owner, now: Owner, sources: Sources) -> Places | None:
-    """Where each source was; None: clocks cannot be told from others.
+    """The position of each source; None: clocks cannot be told from others.
 
     A clock is recognised by its offset, a number, which another source might have as well; the stages of a query have
     their lines one after the other.

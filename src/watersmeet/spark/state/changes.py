@@ -13,6 +13,7 @@ from watersmeet.locations import Storage
 from watersmeet.operators import change_rules, table_operators
 from watersmeet.operators.core.identity import Identity
 from watersmeet.physical.change import ChangeEffect, WatermarkValues, classify_edit
+from watersmeet.physical.identity import changes_outcomes
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import set_accepted_states
 from watersmeet.spark.state.checkpoint import Checkpoint, last_committed
@@ -85,11 +86,11 @@ def take_sinks(
 
 def _with_outcomes(spark: SparkSession, checkpoint: str | Storage, was: Owner, now: Owner) -> Owner:
     """The owner of the same state with what now becomes of rows; ``was``, if that is the same."""
-    before, after = ([query.outcomes for query in owner.queries] for owner in (was, now))
-    if before == after:
+    pairs = [(before.outcomes, after.outcomes) for before, after in zip(was.queries, now.queries, strict=True)]
+    if all(before == after for before, after in pairs):
         return was
-    # An earlier version did not write down what became of rows.
-    batch = last_committed(folder_of(spark, checkpoint)) if all(before) else None
+    is_known = any(changes_outcomes(before, after) for before, after in pairs)
+    batch = last_committed(folder_of(spark, checkpoint)) if is_known else None
     return replace(was, queries=now.queries, changed=was.changed if batch is None else batch)
 
 

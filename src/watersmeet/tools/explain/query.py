@@ -117,7 +117,7 @@ class PlanDetails:
         return replace(self, sinks={sink.name.lower(): sink for sink in sinks})
 
     def writes(self, name: str | None) -> tuple[Fact, ...]:
-        """Where a sink writes: its format, and the place that it names."""
+        """The target of a sink: its format, and the place that it names."""
         sink = None if name is None else self.sinks.get(name.lower())
         if sink is None:
             return ()

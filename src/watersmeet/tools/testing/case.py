@@ -231,7 +231,7 @@ def _with_unchecked(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _contradiction(case: Case, *, runs: bool) -> str | None:
-    """Why the fields of a case do not go together."""
+    """The reason why the fields of a case do not go together."""
     if bool(case.sql) == (case.query is not None):
         return "it needs either `sql` or `query`"
     if runs == (case.fails is not None):
@@ -338,7 +338,7 @@ def _fields_of(text: str) -> list[tuple[yaml.Node, yaml.Node]]:
 
 
 def _root(case: Case) -> Path:
-    """Where the files begin that a case names: its project, or the folder that it lies in."""
+    """The folder from which the files are named in a case: its project, or the folder that it lies in."""
     folder = Path(case.path).absolute().parent
     return next((above for above in (folder, *folder.parents) if (above / SPEC_NAME).is_file()), folder)
 
@@ -504,7 +504,7 @@ def _plain(row: CaseRow) -> list[Any] | dict[str, Any]:
 
 
 def compare_reasons(case: Case, lineage: Lineage, sources: Mapping[str, Source]) -> str | None:
-    """How what became of rows differs from what a case says; None: not at all."""
+    """The differences between the outcomes of rows and what a case says; None: not at all."""
     lines = [line for expected in case.why for line in _differences(case, expected, lineage, sources)]
     return "\n".join(["why:", *lines]) if lines else None
 

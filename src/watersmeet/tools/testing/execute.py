@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Executor = Literal["reference", "kernel", "spark"]
-"""Where a case runs: on the definition, on the kernels in the process, or on Spark."""
+"""The executor of a case: on the definition, on the kernels in the process, or on Spark."""
 
 Status = Literal["passed", "failed", "not run", "varies"]
 """``varies``: only `check_any_order`: a query that goes by the order of arrival gives other rows in another order."""
@@ -62,7 +62,7 @@ SHARDS = 7
 
 @dataclass(frozen=True)
 class Result:
-    """How a case went; ``detail`` shows what differs, or why it was not run."""
+    """The result of a case; ``detail`` shows what differs, or why it was not run."""
 
     case: Case
     status: Status
@@ -291,10 +291,10 @@ def _as_signed_rows(changes: pa.Table) -> pa.Table:
 
 
 def _empty_arrivals(script: Script) -> dict[str, pa.Table]:
-    return {source.name: _table(source, ()) for source in script.sources}
+    return {source.name: table_of(source, ()) for source in script.sources}
 
 
-def _table(source: Source, rows: Iterable[CaseRow], path: str = "case") -> pa.Table:
+def table_of(source: Source, rows: Iterable[CaseRow], path: str = "case") -> pa.Table:
     """Rows of a source; those of a table with their change."""
     try:
         cells = [source_cells(source, row) for row in rows]
@@ -359,7 +359,7 @@ def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> 
             raise refuse(
                 "WRONG_CASE", path=case.path, reason=f"`in` names `{name}`, which is not a source of the script"
             )
-    tables = {name: _table(s, batch.rows.get(name, ()), case.path) for name, s in sources.items()}
+    tables = {name: table_of(s, batch.rows.get(name, ()), case.path) for name, s in sources.items()}
     watermarks: dict[str, int] = {} if batch.now is None else {NOW: _clock(case, batch.now)}
     watermarks |= {LOADED: 1} if batch.loaded else {}
     for name, value in batch.input_watermarks.items():

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from watersmeet.cli.demo import init_project
+from watersmeet.cli.init import init_project
 from watersmeet.cli.script import open_script
 from watersmeet.locations import Storage
 from watersmeet.metrics.history import HistoryWriter, QueryEvent

@@ -34,9 +34,9 @@ TITLE, LINE = 13.0, 11.5
 TITLE_DOWN, LINE_DOWN, PADDING = 18.0, 17.0, 12.0
 MOST_WIDTH, LEAST_WIDTH = 230.0, 150.0
 BOLD = 1.2
-"""How much wider bold letters are."""
+"""The factor by which bold letters are wider."""
 AROUND = 14.0
-"""How far an edge goes around boxes."""
+"""The distance of an edge around boxes."""
 LABEL = 132.0
 """The room that the watermark on an edge takes."""
 
@@ -171,7 +171,7 @@ def _line(start: Box, end: Box, boxes: Sequence[Box]) -> EdgeLine:
 
 
 def _top(of: Box, boxes: Sequence[Box]) -> float:
-    """Where the row of a box begins: there is room above it, from the left to the right."""
+    """The place where the row of a box begins: there is room above it, from the left to the right."""
     top, bottom = of.y, 0.0
     for box in sorted(boxes, key=lambda box: box.y):
         if box.y >= bottom + 2 * GAP_DOWN - 1:
@@ -240,7 +240,7 @@ class QueryDescription:
 
     @property
     def checkpoint(self) -> Storage:
-        """Where Spark keeps how far it is."""
+        """The folder where Spark keeps its progress."""
         return checkpoint_at(self.storage, self.name)
 
 
@@ -314,7 +314,7 @@ def _side(relation: RelationPlan, times: tuple[str, ...]) -> OperatorSide:
 
 
 def _pair_distance(join: JoinPlan) -> PairDistance | None:
-    """How far apart the two rows of a pair are; None: it makes no pairs."""
+    """The distance between the two rows of a pair; None: it makes no pairs."""
     explain = OPERATORS[getattr(join.analyzed, "family", join.operator.name)].explain
     return explain.pair_distance(join.operator) if isinstance(explain, JoinExplainer) else None
 
