@@ -153,3 +153,8 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path, spec: str, told: str
 def test_a_mapping_that_is_merged_into_another_may_be_written_over() -> None:
     text = "base: &base {a: 1, b: 2}\nmore: {<<: *base, b: 3}\n"
     assert read_yaml(text)["more"] == {"a": 1, "b": 3}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_bytes(b"\xef\xbb\xbfCREATE STREAM s (id BIGINT);\n")
+    assert open_project(tmp_path / "a.sql").text == "CREATE STREAM s (id BIGINT);\n"

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
         asof_join,
         deduplicate,
         explain,
+        finish,
+        group,
+        input_end,
         jars,
         join,
         progress,
@@ -25,14 +28,16 @@ if TYPE_CHECKING:
         state,
         substrait,
         sync_join,
+        top,
         why,
         window_join,
     )
     from watersmeet.tools.testing.execute import test
 
 __all__ = [
-    "Refusal", "WatersmeetError", "__version__", "advise", "asof_join", "deduplicate", "explain", "jars", "join",
-    "progress", "sql", "state", "substrait", "sync_join", "test", "why", "window_join",
+    "Refusal", "WatersmeetError", "__version__", "advise", "asof_join", "deduplicate", "explain", "finish", "group",
+    "input_end", "jars", "join", "progress", "sql", "state", "substrait", "sync_join", "test", "top", "why",
+    "window_join",
 ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from watersmeet.arguments import (
     check_watermarks,
     hints_in_python,
     positive,
+    values,
     wrong,
 )
 from watersmeet.arguments import share as given_share
@@ -30,21 +31,28 @@ from watersmeet.calls import (
     ROWS,
     Call,
     Direction,
+    Emitted,
     EventTime,
     FirstBy,
+    GroupOptions,
     On,
     PadWith,
+    RowsOptions,
     StateOptions,
     StreamOptions,
     WindowJoinOptions,
     WindowOptions,
     WithinTime,
     asof_call,
+    column_names,
     deduplicate_call,
+    event_time,
     event_times,
+    group_call,
     interval_call,
     limits,
     sync_call,
+    top_call,
     window_call,
 )
 from watersmeet.catalog import NOWHERE, Source
@@ -66,6 +74,7 @@ from watersmeet.tools.explain.physical import Explanation
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from watersmeet.spark.compile.results import QueryRequest, QueryResult
     from watersmeet.spark.state.inspect import State
@@ -261,10 +270,7 @@ def deduplicate(
     within: Duration,
     *,
     first: FirstBy = "arrival",
-    time: str | None = None,
-    lag: Duration | None = None,
-    idle: Duration | None = None,
-    **options: Unpack[StateOptions],
+    **options: Unpack[RowsOptions],
 ) -> DataFrame:
     """Leave out rows that repeat another within a time: the first row of each key comes out, once and unchanged.
 
@@ -287,11 +293,132 @@ def deduplicate(
         |       2|basket|2026-03-02 08:41:00|
         +--------+-----+-------------------+
     """
-    check_options("deduplicate", options, StateOptions)
+    check_options("deduplicate", options, RowsOptions)
     check_choice("first", first, ("arrival", "time"))
-    call = deduplicate_call(frame, on, within, first, EventTime(time, lag, idle))
+    call = deduplicate_call(frame, on, within, first, event_time(options))
     with hints_in_python():
         return _result_of_call(call, {ROWS: frame}, options)
+
+
+def group(
+    frame: DataFrame,
+    by: str | Sequence[str] = (),
+    *,
+    aggregates: Mapping[str, str],
+    having: str | None = None,
+    window: Duration | None = None,
+    slide: Duration | None = None,
+    gap: Duration | None = None,
+    emit: Emitted | None = None,
+    **options: Unpack[RowsOptions],
+) -> DataFrame:
+    """Group the rows of a stream or table, in windows of event time if you name one.
+
+    - ``by``: the name or names of columns
+    - ``aggregates``: the columns of the result by name, in SQL: ``{"n": "count(*)", "total": "sum(amount)"}``
+    - ``having``: a condition on the groups, in SQL
+    - ``window``: the length of a window, ``"1 hour"``; ``slide``: the time between the starts of two windows; ``gap``:
+      instead, the time without rows that ends a session. The result has ``window_start`` and ``window_end``
+    - ``emit``: ``"stream"``: each group comes out once, when its window has closed, which is the default with a window;
+      ``"table"``: the changes of all groups
+    - ``time``, ``lag``, ``idle``: the event time. Default: that of `withWatermark`
+
+    Example::
+
+        ws.group(clicks, "page", aggregates={"n": "count(*)"}, window="1 hour").show()
+
+        +-------------------+-------------------+------+---+
+        |       window_start|         window_end|  page|  n|
+        +-------------------+-------------------+------+---+
+        |2026-03-02 08:00:00|2026-03-02 09:00:00|  home|  2|
+        |2026-03-02 08:00:00|2026-03-02 09:00:00|basket|  1|
+        +-------------------+-------------------+------+---+
+    """
+    check_options("group", options, RowsOptions)
+    if emit is not None:
+        check_choice("emit", emit, ("stream", "table"))
+    texts = values("aggregates", aggregates)
+    for name, text in texts.items():
+        check_text(f"aggregates[{name!r}]", text, '"count(*)"')
+    if having is not None:
+        check_text("having", having, '"count(*) > 1"')
+    with hints_in_python():
+        grouping = GroupOptions(column_names("by", by), texts, having, window, slide, gap, emit)
+        return _result_of_call(group_call(frame, grouping, event_time(options)), {ROWS: frame}, options)
+
+
+def top(
+    frame: DataFrame,
+    n: int,
+    order: str,
+    *,
+    by: str | Sequence[str] = (),
+    ties: Literal["cut", "shown"] = "cut",
+    emit: Emitted = "table",
+    **options: Unpack[RowsOptions],
+) -> DataFrame:
+    """Show the first rows in an order, of each group if you name one.
+
+    - ``order``: as in SQL: ``"amount DESC, id"``
+    - ``by``: the name or names of the columns of a group
+    - ``ties``: ``"shown"``: rows that are equal in the order are all shown or none, as by RANK
+    - ``emit``: ``"table"``: the changes of the first rows; ``"stream"``: the first rows of each group once, when it is
+      closed: then ``by`` has the bound of a window
+    - ``time``, ``lag``, ``idle``: the event time. Default: that of `withWatermark`
+
+    Example::
+
+        hourly = ws.group(clicks, "page", aggregates={"n": "count(*)"}, window="1 hour")
+        ws.top(hourly, 1, "n DESC", by="window_end", emit="stream").show()
+
+        +-------------------+-------------------+----+---+
+        |       window_start|         window_end|page|  n|
+        +-------------------+-------------------+----+---+
+        |2026-03-02 08:00:00|2026-03-02 09:00:00|home|  2|
+        +-------------------+-------------------+----+---+
+    """
+    check_options("top", options, RowsOptions)
+    check_choice("ties", ties, ("cut", "shown"))
+    check_choice("emit", emit, ("stream", "table"))
+    check_text("order", order, '"amount DESC"')
+    first = positive("n", n)
+    if first is None:
+        raise wrong("n", n, "expected a number above 0", "write ws.top(rows, 10, ...).")
+    with hints_in_python():
+        call = top_call(frame, first, order, column_names("by", by), ties, emit, event_time(options))
+        return _result_of_call(call, {ROWS: frame}, options)
+
+
+def input_end(folder: str | os.PathLike[str] | None = None, spark: SparkSession | None = None) -> DataFrame:
+    """Watermarks that say nothing until `finish` declares the end of input; pass them as ``watermarks`` to a call.
+
+    - ``folder``: where the declaration is written. Default: a temporary folder, where Spark runs on this machine
+
+    Example::
+
+        end = ws.input_end()
+        joined = ws.join(orders, deliveries, on="left.id = right.order_id", within="1 hour", how="left", watermarks=end)
+        ws.finish(joined.writeStream.format("parquet").option("path", "out").option("checkpointLocation", "ckpt"), end)
+    """
+    from watersmeet.spark.run.watching import make_input_end
+    from watersmeet.spark.session import session
+
+    check_session("spark", spark)
+    return make_input_end(spark or session(), None if folder is None else os.fspath(folder))
+
+
+def finish(query: StreamingQuery | DataStreamWriter, end: DataFrame) -> None:
+    """Process all available input of a query, then declare that its input has ended, and process what follows.
+
+    The last windows, padded rows and groups come out. Rows that arrive later are late.
+
+    - ``query``: a running query, which is stopped at the end; or a writer with all its options, which is started
+    - ``end``: what `input_end` has returned, and the call behind the query has as ``watermarks``
+    """
+    from watersmeet.spark.run.watching import finish_input
+
+    check_frame("end", end)
+    finish_input(query, end)
 
 
 @accept_old_arguments(marks="watermarks")
@@ -638,6 +765,7 @@ def _result(
     """The DataFrame of the one query that is asked for; other calls know it again."""
     from watersmeet.spark.compile.results import QueryResult, inline_results, remember
     from watersmeet.spark.run.build import build
+    from watersmeet.spark.run.watching import note_input_times
 
     request = inline_results(request)
     (built,) = build(
@@ -645,6 +773,8 @@ def _result(
         limits=request.limits, shards=request.shards, files=request.files, chaining=_chains(request),
     )  # fmt: skip
     result = built.compiled.result
+    if watermarks is not None:
+        note_input_times(watermarks, built.plan)
     [query] = request.script.queries
     shows_more = late == "side_output" or query.late_into is not None or bool(query.side_outputs)
     remember(result, QueryResult(built.query, built.plan, None if shows_more else request))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from watersmeet import arguments as given
 from watersmeet.arguments import Duration, check_choice, check_column, check_frame, check_text
@@ -31,6 +31,7 @@ from watersmeet.logical.nodes import (
     SortKey,
     Star,
     Values,
+    View,
     Within,
 )
 from watersmeet.operators.asof.analyze import ParsedAsofJoin
@@ -41,6 +42,7 @@ from watersmeet.operators.window.relation import Pad
 from watersmeet.parser import read_expression
 from watersmeet.parser.ranks import Ranking, Ranks, rank_rows
 from watersmeet.physical import LateRows, Limits
+from watersmeet.queries import read_script
 from watersmeet.schema import quote
 
 if TYPE_CHECKING:
@@ -140,6 +142,15 @@ class StreamOptions(StateOptions, total=False):
     marks: DataFrame | None
 
 
+class RowsOptions(StateOptions, total=False):
+    """Options of a call over one DataFrame: its event time, and watermarks from outside."""
+
+    time: str | None
+    lag: Duration | None
+    idle: Duration | None
+    watermarks: DataFrame | None
+
+
 class WindowJoinOptions(StateOptions, total=False):
     """Options of a window join: what of discarded partitions comes out, and whether triggers are shown."""
 
@@ -150,6 +161,19 @@ class WindowJoinOptions(StateOptions, total=False):
 
 Times = tuple[EventTime, EventTime]
 NO_TIMES: Times = (EventTime(), EventTime())
+
+
+def event_time(options: RowsOptions) -> EventTime:
+    """The event time that options of a call over one DataFrame name."""
+    return EventTime(options.get("time"), options.get("lag"), options.get("idle"))
+
+
+def column_names(argument: str, names: str | Sequence[str]) -> tuple[str, ...]:
+    """The columns that an argument names: one, or several."""
+    listed = (names,) if isinstance(names, str) else tuple(names)
+    for name in listed:
+        check_column(argument, name)
+    return listed
 
 
 def event_times(left: str | None, right: str | None, options: StreamOptions) -> Times:
@@ -294,6 +318,102 @@ def deduplicate_call(
     first = Ranking(RowNumber(by, order), Ranks(1))
     query = replace(rank_rows(query, first, "#1"), within=given.amount("within", within))
     return Script("on", "", queries=(query,)), {ROWS: source}
+
+
+Emitted = Literal["stream", "table"]
+"""``stream``: each group comes out once, when it is closed; ``table``: the changes of all groups, in each batch."""
+
+
+@dataclass(frozen=True)
+class GroupOptions:
+    """The columns and the window of a grouping; see `watersmeet.group`."""
+
+    by: tuple[str, ...] = ()
+    aggregates: Mapping[str, str] = field(default_factory=dict[str, str])
+    having: str | None = None
+    window: Duration | None = None
+    slide: Duration | None = None
+    gap: Duration | None = None
+    emit: Emitted | None = None
+
+
+def group_call(frame: DataFrame, options: GroupOptions, time: EventTime) -> Call:
+    """Build the script of `ws.group`."""
+    source = time.source(ROWS, frame)
+    if not options.aggregates:
+        raise given.wrong("aggregates", {}, "expected one or more", 'write aggregates={"n": "count(*)"}.')
+    relation, bounds = _windowed(source, options)
+    columns = [*bounds, *(quote(name) for name in options.by)]
+    items = [*columns, *(f"{text} AS {quote(name)}" for name, text in options.aggregates.items())]
+    emit = options.emit or ("stream" if bounds else "table")
+    text = f"SELECT {emit.upper()} {', '.join(items)}\nFROM {relation}"
+    text += f"\nGROUP BY {', '.join(columns)}" if columns else ""
+    text += f"\nHAVING {options.having}" if options.having else ""
+    return _with_time(read_script(text, "ws.group"), time, frame), {ROWS: source}
+
+
+def _windowed(source: Source, options: GroupOptions) -> tuple[str, tuple[str, ...]]:
+    """The rows with their windows, as FROM has them, and the columns with the bounds of a window."""
+    if options.window is None and options.gap is None:
+        if options.slide is not None:
+            raise given.wrong("slide", options.slide, "there is no window that slides", 'add window="1 hour".')
+        return quote(ROWS), ()
+    if options.window is not None and options.gap is not None:
+        raise given.wrong("gap", options.gap, "a session has no other window", "leave out `window` or `gap`.")
+    if len(source.watermarks) != 1:
+        reason = "the DataFrame has several event times" if source.watermarks else "the DataFrame has no event time"
+        raise given.wrong("time", None, reason, 'pass time="t", or call `.withWatermark("t", "10 minutes")` on it.')
+    time = f"DESCRIPTOR({quote(source.watermarks[0].column)})"
+    if options.gap is not None:
+        by = f" PARTITION BY {', '.join(map(quote, options.by))}" if options.by else ""
+        rows = f"SESSION(TABLE {quote(ROWS)}{by}, {time}, {_interval('gap', options.gap)})"
+    elif options.slide is not None:
+        slide, size = _interval("slide", options.slide), _interval("window", options.window)
+        rows = f"HOP(TABLE {quote(ROWS)}, {time}, {slide}, {size})"
+    else:
+        rows = f"TUMBLE(TABLE {quote(ROWS)}, {time}, {_interval('window', options.window)})"
+    return f"TABLE({rows})", ("window_start", "window_end")
+
+
+def _interval(argument: str, value: Duration | None) -> str:
+    length = given.amount(argument, value)
+    if not length.is_interval or length.value <= 0:
+        raise given.wrong(argument, value, "expected a duration above 0", f'write {argument}="1 hour".')
+    return f"INTERVAL '{length.value}' MICROSECONDS"
+
+
+def top_call(
+    frame: DataFrame,
+    n: int,
+    order: str,
+    by: Sequence[str],
+    ties: Literal["cut", "shown"],
+    emit: Emitted,
+    time: EventTime,
+) -> Call:
+    """Build the script of `ws.top`."""
+    source = time.source(ROWS, frame)
+    function = "RANK" if ties == "shown" else "ROW_NUMBER"
+    partition = f"PARTITION BY {', '.join(map(quote, by))} " if by else ""
+    text = f"SELECT {emit.upper()} * FROM {quote(ROWS)}\n"
+    text += f"QUALIFY {function}() OVER ({partition}ORDER BY {order}) <= {n}"
+    return _with_time(read_script(text, "ws.top"), time, frame), {ROWS: source}
+
+
+def _with_time(script: Script, time: EventTime, frame: DataFrame) -> Script:
+    """The script with its scan of the DataFrame as `EventTime.scan` makes it: without watermarks that are replaced."""
+    made = time.scan(ROWS, frame)
+
+    def complete(node: Any) -> Any:
+        if isinstance(node, Scan):
+            return replace(node, watermarks=made.watermarks, times=made.times) if node.source == ROWS else node
+        if isinstance(node, tuple):
+            return tuple(complete(part) for part in cast("tuple[Any, ...]", node))
+        if isinstance(node, Query):
+            return replace(node, relation=complete(node.relation), views=complete(node.views))
+        return replace(node, query=complete(node.query)) if isinstance(node, View) else node
+
+    return replace(script, queries=complete(script.queries))
 
 
 def _call(relation: Relation, text: str = "", further: tuple[Item, ...] = ()) -> Script:

@@ -369,7 +369,8 @@ def _refusal(path: Path, detail: ErrorDetails) -> Refusal:
 
 def _read_text(path: Path) -> str:
     try:
-        text = path.read_text("utf-8")
+        # Some editors begin a file with a byte order mark.
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise refuse(
             "WRONG_PROJECT", path=path, reason=f"it cannot be read ({error})", hint="use UTF-8 text."

@@ -186,7 +186,7 @@ def _read_layouts(paths: list[Path]) -> list[_SqlFile]:
     refusals: list[Refusal] = []
     for path in dict.fromkeys(file for folder in paths for file in _sql_files(folder)):
         try:
-            with path.open(encoding="utf-8", newline="") as opened:
+            with path.open(encoding="utf-8-sig", newline="") as opened:
                 text = opened.read()
             files.append(_SqlFile(path, text, format_script(text.replace("\r\n", "\n"), str(path))))
         except WatersmeetError as error:

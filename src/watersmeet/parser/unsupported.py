@@ -181,6 +181,9 @@ def refuse_constraint(cursor: Cursor) -> WatersmeetError | None:
         return cursor.refuse_unsupported(
             "PRIMARY KEY of a column", "write `PRIMARY KEY (column)` after the columns.", 2
         )
+    if cursor.at("NOT", "ENFORCED"):
+        hint = "leave NOT ENFORCED out: a row replaces the one before it with the same key."
+        return cursor.refuse_unsupported("NOT ENFORCED", hint, 2)
     for word, hint in (
         ("DEFAULT", "leave it out, and write `coalesce(x, 0)` in SELECT."),
         ("GENERATED", "compute it in a view: `CREATE VIEW v AS SELECT STREAM *, ... AS x FROM s`."),

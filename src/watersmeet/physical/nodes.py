@@ -439,6 +439,13 @@ def read_sources(relation: RelationPlan) -> list[Source]:
     return [source for scan in relation.leaves for source in (scan.parts or (scan.source,))]
 
 
+def input_times(plan: QueryPlan) -> tuple[str, ...]:
+    """The watermarked columns of a query: those of its sources, and those to which it gives a watermark itself."""
+    lags = (lag.source for join in join_plans(plan.relation) for port in join.ports for lag in port.lags)
+    own = (f"{s.alias}.{w.column}" for s in plan.relation.leaves for w in s.source.watermarks)
+    return tuple(dict.fromkeys((*own, *lags)))
+
+
 def view_plans(relation: RelationPlan) -> tuple[ViewPlan, ...]:
     """The views of a plan, innermost first."""
     return tuple(node for node in relation.walk() if isinstance(node, ViewPlan))

@@ -113,7 +113,9 @@ def test_one_table_of_a_database_is_written_by_one_query(refused: Refused, analy
     CREATE SINK a USING postgres OPTIONS (host 'db', table 't');
     CREATE SINK b USING postgres OPTIONS (host 'db', table 'T');
     INSERT INTO a SELECT STREAM * FROM s; INSERT INTO b SELECT STREAM * FROM s;"""
-    assert [r.condition for r in refused(text)] == ["DUPLICATE_NAME"]
+    assert [r.condition for r in refused(text)] == ["DUPLICATE_TARGET"]
+    [refusal] = refused(text)
+    assert "`b` and `a` write to one place, table t" in refusal.message, refusal.message
 
 
 KEYLESS = """

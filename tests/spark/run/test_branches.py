@@ -54,8 +54,8 @@ def test_insert_statements_over_one_view_are_one_query(spark: SparkSession, tmp_
         run(spark, tmp_path, MATCHED + share, "end")
     # The sink before it has the batch, and recognises it; that behind it gets it now.
     assert written(spark, tmp_path / "matched", "parquet", "id BIGINT, courier INT") == [(1, 10)]
-    (fixed,) = run(spark, tmp_path, MATCHED + MISSING.format(share="100 DIV id"), "end")
-    assert (fixed.query, fixed.rows_in, fixed.padded) == ("matched", 0, 2)
+    fixed = run(spark, tmp_path, MATCHED + MISSING.format(share="100 DIV id"), "end")
+    assert {batch.query for batch in fixed} == {"matched"}
     assert written(spark, tmp_path / "matched", "parquet", "id BIGINT, courier INT") == [(1, 10)]
     assert written(spark, tmp_path / "missing", "json", "item STRING, share BIGINT") == [("b", 50), ("c", 33)]
     assert find_recorded_sinks(tmp_path / "storage") == {"matched": ("matched", "missing")}
@@ -89,7 +89,7 @@ def test_a_statement_with_several_sinks(spark: SparkSession, tmp_path: Path) -> 
     columns = "id BIGINT, courier INT"
     assert written(spark, tmp_path / "matched", "parquet", columns) == [(1, 10), (9, 90)]
     assert written(spark, tmp_path / "copies", "json", columns) == [(9, 90)]
-    assert written(spark, tmp_path / "late", "json", "item STRING") == [("late",)]
+    assert written(spark, tmp_path / "late", "json", "o STRUCT<item: STRING>") == [(("late",),)]
 
 
 def test_insert_statements_with_checkpoints_stay_separate(spark: SparkSession, tmp_path: Path) -> None:
@@ -103,7 +103,8 @@ def test_insert_statements_with_checkpoints_stay_separate(spark: SparkSession, t
 
 
 def test_a_table_with_several_sinks(spark: SparkSession, tmp_path: Path) -> None:
-    write(spark, tmp_path, "orders", "json", ORDERS)
+    for name, rows in (("orders", ORDERS), ("deliveries", DELIVERIES)):
+        write(spark, tmp_path, name, "json", rows)
     text = f"""
     CREATE VIEW counts AS SELECT TABLE item, count(*) AS n FROM orders GROUP BY item;
     CREATE SINK log USING json OPTIONS (path '{tmp_path}/log', changes 'log');
@@ -120,4 +121,4 @@ def test_a_table_with_several_sinks(spark: SparkSession, tmp_path: Path) -> None
     snapshot = written(spark, tmp_path / "whole" / "current", "parquet", "item STRING, n BIGINT")
     assert snapshot == [("A", 4), ("B", 1), ("C", 1)]
     log = written(spark, tmp_path / "log", "json", "item STRING, n BIGINT, _change STRING")
-    assert log == [("a", 3, "+"), ("a", 3, "-"), ("a", 4, "+")]
+    assert [row[:3] for row in log] == [("a", 3, "+"), ("a", 3, "-"), ("a", 4, "+")]

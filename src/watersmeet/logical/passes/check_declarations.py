@@ -29,7 +29,7 @@ from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import CalledFunction, Script
 from watersmeet.logical.passes.column_types import example_lag, fits, time_type_of, wrong_unit
 from watersmeet.logical.passes.draft import Draft
-from watersmeet.logical.passes.settings import warn_deprecated_settings
+from watersmeet.logical.passes.settings import warn_deprecated_settings, warn_unknown_zone
 from watersmeet.logical.passes.watermarks import check_heartbeats
 from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, Output, QueryWarning
 from watersmeet.logical.relation import (
@@ -193,7 +193,7 @@ def find_suspicions(script: Script, *, may_add_functions: bool = False) -> Suspi
         for wrong in (*_check_format(script, declaration), *_check_options(script, declaration))
     ]
     warnings = [warned for declaration in declared for warned in _warn_unknown_options(script, declaration)]
-    warnings += warn_deprecated_settings(script)
+    warnings += [*warn_deprecated_settings(script), *warn_unknown_zone(script)]
     if may_add_functions:
         warnings += [
             QueryWarning(f"{wrong.message} Unless you register it: {wrong.hint}", call.span) for call, wrong in calls

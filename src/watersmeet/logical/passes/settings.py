@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from zoneinfo import available_timezones
 
 from watersmeet.catalog import NOWHERE
 from watersmeet.duration import parse_duration
@@ -262,6 +263,27 @@ def warn_deprecated_settings(script: Script) -> Iterator[QueryWarning]:
         new = DEPRECATED_SETTINGS.get(setting.name.lower())
         if new is not None:
             yield QueryWarning(f"`{setting.name}` is deprecated: use `{new}`.", setting.span)
+
+
+TIME_ZONE = "spark.sql.session.timeZone"
+
+
+def time_zone_hint(zone: str) -> str:
+    """The hint for a time zone that is not one.
+
+    >>> time_zone_hint("Europe/Berln")
+    "did you mean `Europe/Berlin`? An offset such as '+02:00' is a time zone, too."
+    """
+    return f"{did_you_mean(zone, available_timezones() or ['UTC'])} An offset such as '+02:00' is a time zone, too."
+
+
+def warn_unknown_zone(script: Script) -> Iterator[QueryWarning]:
+    """A warning for a time zone with the form of a place that is not known here; Spark may know others."""
+    zones = available_timezones()
+    for setting in script.settings:
+        if setting.name.lower() == TIME_ZONE.lower() and zones and "/" in setting.value and setting.value not in zones:
+            message = f"`{setting.value}` is not a known time zone: {time_zone_hint(setting.value)}"
+            yield QueryWarning(message, setting.span)
 
 
 def _check(script: Script, setting: Setting, settings: Mapping[str, SettingSpec]) -> Iterator[Refusal]:

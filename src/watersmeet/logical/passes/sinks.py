@@ -427,17 +427,17 @@ def check_targets(script: Script, sources: Mapping[str, Source]) -> tuple[Refusa
     So is a sink that nothing can be written to as its options are.
     """
     refusals: list[Refusal] = []
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     formats = {sink.name.lower(): sink_format(sink) for sink in script.sinks}
     for query in script.queries:
         for name, span in _targets(query):
             format_ = formats.get(name.lower())
             place = name.lower() if format_ is None else format_.place
             if place in seen:
-                refusals.append(_refusal(script, name, span))
+                refusals.append(_refusal(script, name, span, seen[place], place))
             elif format_ is not None:
                 refusals += [replace(wrong, place=script.place(format_.sink.span)) for wrong in format_.check()]
-            seen.add(place)
+            seen.setdefault(place, name)
     return tuple(refusals)
 
 
@@ -450,8 +450,12 @@ def _targets(query: Query) -> Iterator[tuple[str, Span]]:
     yield from ((side_output.sink, side_output.span) for side_output in query.side_outputs)
 
 
-def _refusal(script: Script, name: str, span: Span) -> Refusal:
-    hint = "give every output its own sink, with its own path."
+def _refusal(script: Script, name: str, span: Span, other: str, place: str) -> Refusal:
+    if name.lower() != other.lower():
+        kind, _, where = place.partition(" ")
+        parameters = {"sink": name, "other": other, "place": f"{kind} {where.strip()}"}
+        return Refusal("DUPLICATE_TARGET", parameters, script.place(span))
+    hint = "give every output its own sink, with its own path; or write one query, with UNION ALL."
     parameters = {"name": name, "before": "the sink of another output", "hint": hint}
     return Refusal("DUPLICATE_NAME", parameters, script.place(span))
 

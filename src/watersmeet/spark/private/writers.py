@@ -20,6 +20,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
+from watersmeet.errors import refuse
 from watersmeet.spark.private.transfer import IN_BATCHES, PythonTransfer, python_transfers
 
 _TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
@@ -72,6 +73,7 @@ def _intercept_start(method: Callable[..., Any], before: BeforeStart, settings: 
         session, tokens = _tokens(self)
         if not tokens:
             return method(self, *args, **named)
+        _check_watermarks(self)
         checkpoint = _checkpoint(self, session)
         after = before(session, checkpoint, tokens, sources_of(self), getattr(self, _NOTED)) if checkpoint else None
         with _set(session, settings(session, checkpoint, tokens, _transfers(self, session, method.__name__))):
@@ -119,6 +121,45 @@ def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
     except AttributeError:
         return None, ()
     return session, tuple(dict.fromkeys(token.decode() for token in _TOKEN.findall(plan)))
+
+
+_WATERMARK = re.compile(r"EventTimeWatermark\b.*?[\s'`]([A-Za-z_][\w.]*)`?(?:#\d+)?(?::[^,]*)?, [^,]*$")
+
+
+def redefined_watermark(plan: str) -> str | None:
+    r"""The column of a watermark of Spark's behind a join of ours whose input has one, too; None: there is none.
+
+    Spark refuses that, but only in the second batch.
+
+    >>> plan = "EventTimeWatermark a1b2-3c, t#1: timestamp, 1 hours\n+- CollectMetrics watersmeet:join#0123456789abcdef.x"
+    >>> redefined_watermark(plan) is None
+    True
+    >>> redefined_watermark(f"{plan}\n   +- EventTimeWatermark b1-2, u#2: timestamp, 1 hours")
+    't'
+    """
+    lines = plan.splitlines()
+    depths = [len(line) - len(line.lstrip(" :+-")) for line in lines]
+    for number, line in enumerate(lines):
+        match = _WATERMARK.search(line)
+        if match is None:
+            continue
+        below = [
+            other
+            for place, other in enumerate(lines[number + 1 :], number + 1)
+            if all(depth > depths[number] for depth in depths[number + 1 : place + 1])
+        ]
+        if any("EventTimeWatermark" in other for other in below) and _TOKEN.search("\n".join(below).encode()):
+            return match[1]
+    return None
+
+
+def _check_watermarks(writer: Any) -> None:
+    """Refuse a query that Spark would stop in its second batch."""
+    if not hasattr(writer, "_df"):
+        return
+    column = redefined_watermark(writer._df._jdf.queryExecution().analyzed().toString())
+    if column is not None:
+        raise refuse("WATERMARK_BEHIND_RESULT", column=column)
 
 
 def _transfers(writer: Any, session: Any, method: str) -> tuple[PythonTransfer, ...] | None:

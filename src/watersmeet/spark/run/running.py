@@ -20,6 +20,7 @@ from watersmeet.formats.columns import save_columns
 from watersmeet.formats.packages import JARS
 from watersmeet.locations import Storage, find_missing, hint_for_missing, is_local, location_of, resolve_references
 from watersmeet.logical.nodes import Script
+from watersmeet.logical.passes.settings import TIME_ZONE, time_zone_hint
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.metrics.progress import RESULT_OBSERVATION
 from watersmeet.spark.compile.compiler import is_row
@@ -236,6 +237,8 @@ def _apply_settings(script: Script, spark: SparkSession) -> None:
             spark.conf.set(setting.name, resolve_references({setting.name: setting.value})[setting.name])
         except PySparkException as error:
             hint = f"set it when the session starts: `--conf {setting.name}={setting.value}`."
+            if setting.name.lower() == TIME_ZONE.lower():
+                hint = time_zone_hint(setting.value)
             place = script.place(setting.span)
             raise refuse(
                 "WRONG_ARGUMENT", place, argument=setting.name, value=setting.value, reason=first_line(error), hint=hint

@@ -7,26 +7,32 @@ source.
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, cast
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.duration import format_count
-from watersmeet.errors import WatersmeetError
-from watersmeet.locations import write_whole
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.locations import Storage, location_of, write_whole
 from watersmeet.metrics.logs import guard_observer
 from watersmeet.metrics.progress import Progress, Totals, progress_of
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
-from watersmeet.physical import QueryPlan
+from watersmeet.physical import QueryPlan, input_times
 from watersmeet.spark.connectors.static import Loading
+from watersmeet.spark.folders import own_folder
+from watersmeet.spark.private.files import open_storage
 from watersmeet.spark.private.introspection import is_waiting_for_rows
-from watersmeet.spark.run.prepare import Prepared
+from watersmeet.spark.run.prepare import WATERMARKS_SCHEMA, Prepared
 from watersmeet.spark.run.starts import progress_schema_of
 
 
@@ -56,6 +62,69 @@ def write_end(prepared: Prepared) -> None:
 def write_loaded(prepared: Prepared) -> None:
     """Declare the tables caught up: rows that wait for them are let go."""
     _write(prepared, "loaded", {LOADED: 1})
+
+
+@dataclass(frozen=True)
+class InputEnd:
+    """Where the end of input of a query is declared, and the columns whose end that is."""
+
+    folder: Storage
+    columns: set[str] = field(default_factory=set[str])
+
+    def declare(self) -> None:
+        """Declare the end of input."""
+        lines = [json.dumps({"column": column, "value": END_OF_INPUT}) + "\n" for column in sorted(self.columns)]
+        write_whole(self.folder / f"end-{time.time_ns()}.json", "".join(lines))
+
+
+_input_ends: WeakKeyDictionary[DataFrame, InputEnd] = WeakKeyDictionary()
+
+
+def make_input_end(spark: SparkSession, folder: str | None) -> DataFrame:
+    """A stream of watermarks from a folder, in which `finish_input` declares the end of input."""
+    if folder is None:
+        if is_remote() or not (spark.sparkContext.master or "").startswith("local"):
+            hint = 'write `ws.input_end("hdfs:///tmp/end-of-orders")`.'
+            parameters = {"argument": "folder", "value": None, "hint": hint}
+            raise refuse("WRONG_ARGUMENT", reason="executors on other machines must reach it", **parameters)
+        folder = str(own_folder(Path(tempfile.gettempdir())) / f"end-{uuid4().hex}")
+    place = open_storage(spark, folder)
+    place.mkdir(parents=True, exist_ok=True)
+    frame = spark.readStream.schema(WATERMARKS_SCHEMA).json(location_of(place))
+    _input_ends[frame] = InputEnd(place)
+    return frame
+
+
+def note_input_times(watermarks: DataFrame, plan: QueryPlan) -> None:
+    """Let the end of input, if it is that, be the end of all event times of a plan."""
+    end = _input_ends.get(watermarks)
+    if end is not None:
+        end.columns.update(input_times(plan))
+
+
+def finish_input(query: Any, watermarks: DataFrame) -> None:
+    """Process all available input of a query or a writer, then the end of input."""
+    end = _input_ends.get(watermarks)
+    if end is None or not end.columns:
+        reason = "it is not what `ws.input_end` returned" if end is None else "no call has it as `watermarks`"
+        hint = "write `end = ws.input_end()`, and pass `watermarks=end` to the call."
+        raise refuse("WRONG_ARGUMENT", argument="end", value="a DataFrame", reason=reason, hint=hint)
+    if not hasattr(query, "processAllAvailable") and not hasattr(query, "trigger"):
+        hint = "pass the query that `start` returned, or `joined.writeStream` with its options."
+        reason = "it is neither a query nor a writer"
+        raise refuse("WRONG_ARGUMENT", argument="query", value=type(query).__name__, reason=reason, hint=hint)
+    if hasattr(query, "trigger"):
+        query.trigger(availableNow=True).start().awaitTermination()
+        end.declare()
+        query.start().awaitTermination()
+        return
+    if not query.isActive:
+        hint = "pass its writer, `joined.writeStream` with its options."
+        raise refuse("WRONG_ARGUMENT", argument="query", value=query.name, reason="it has stopped", hint=hint)
+    query.processAllAvailable()
+    end.declare()
+    query.processAllAvailable()
+    query.stop()
 
 
 def is_waiting(prepared: Prepared) -> bool:

@@ -177,7 +177,7 @@ def _column(name: str, columns: Sequence[str], of: str) -> str:
 def read_case(path: Path) -> Case:
     """The case that a file holds; refused with WRONG_CASE, which names the field, or FILE_NOT_FOUND."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (FileNotFoundError, IsADirectoryError):
         raise refuse("FILE_NOT_FOUND", path=path, hint="name a case file, such as `tests/late.yaml`.") from None
     except UnicodeDecodeError:
@@ -221,9 +221,11 @@ def _with_unchecked(fields: dict[str, Any]) -> dict[str, Any]:
         return fields
 
     def complete(batch: Any) -> Any:
-        if not isinstance(batch, dict) or "out" in batch or not ("total" in fields or batch.get("table") is not None):
+        if not isinstance(batch, dict):
             return batch
-        return {**cast("dict[str, Any]", batch), "out": None}
+        content = cast("dict[str, Any]", batch)
+        is_checked = "out" in content or not ("total" in fields or content.get("table") is not None)
+        return content if is_checked else {**content, "out": None}
 
     return {**fields, "batches": [complete(batch) for batch in cast("list[Any]", batches)]}
 
@@ -329,7 +331,7 @@ def _sql_offsets(case: Case) -> list[int] | None:
 
 def _fields_of(text: str) -> list[tuple[yaml.Node, yaml.Node]]:
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root: Any = cast("Any", yaml).compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError:
         return []
     return root.value if isinstance(root, yaml.MappingNode) else []

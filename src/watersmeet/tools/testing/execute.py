@@ -27,7 +27,7 @@ from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, StepError, Watermarks
 from watersmeet.operators.core.rowwise import event_time
 from watersmeet.operators.time_zones import in_zone_of_script, zone_of_script
-from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, view_plans
+from watersmeet.physical import QueryPlan, input_times, join_plans, leaf_plans, limits_of, plan_query, view_plans
 from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
 from watersmeet.tools.testing.case import (
@@ -199,7 +199,7 @@ def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
 
 def end_of_case(plan: QueryPlan, script: Script) -> Arrivals:
     """The end of input, as the last batch of a case."""
-    return _empty_arrivals(script), dict.fromkeys(_times(plan), END_OF_INPUT)
+    return _empty_arrivals(script), dict.fromkeys(input_times(plan), END_OF_INPUT)
 
 
 def _check_refusal(case: Case) -> Result:
@@ -398,13 +398,6 @@ def _watermark_value(case: Case, value: Any, column: str, kind: Any) -> int:
     if number is None:
         raise refuse("WRONG_CASE", path=case.path, reason=f"{value!r} is not a watermark of `{column}`")
     return number
-
-
-def _times(plan: QueryPlan) -> tuple[str, ...]:
-    """The watermarked columns of a query: those of its sources, and those to which it gives a watermark itself."""
-    lags = (lag.source for join in join_plans(plan.relation) for port in join.ports for lag in port.lags)
-    own = (f"{s.alias}.{w.column}" for s in plan.relation.leaves for w in s.source.watermarks)
-    return tuple(dict.fromkeys((*own, *lags)))
 
 
 def _time_types(plan: QueryPlan) -> dict[str, pa.DataType]:
