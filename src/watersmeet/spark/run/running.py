@@ -125,6 +125,9 @@ def _prepare_and_run(
             for target in query.ahead:
                 listeners.on_news(f"{query.name}: {rewind(target, query.result.sparkSession)}")
             _make_ready(query)
+            if columns := sink_connector(query.target).add_columns(query.rows):
+                added = ", ".join(f"`{name}`" for name in columns)
+                listeners.on_news(f"{query.name}: added {added} to the table of {query.target.sink.name}.")
             _warn_unchecked_keys(query, listeners)
             for effect in query.follows:
                 listeners.on_news(f"{query.name}: {effect.change}: {effect.consequence}.")
