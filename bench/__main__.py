@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from bench import beside
 from bench.chart import draw
 from bench.data import Workload
 from bench.forecast import forecast_table
-from bench.running import TREE, Bench, Measure, Measured, Processes, check
-from bench.sections import MINUTES, SECTIONS, UNASKED, about
+from bench.report import Report
+from bench.running import FORMATS, TREE, Bench, Measure, Measured, Processes, check
+from bench.sections import MINUTES, ROCKSDB, SECTIONS, UNASKED, about
 
 RESULTS = TREE / "bench" / "results"
 CHART = TREE / "docs" / "images" / "growth.png"
@@ -109,7 +109,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keys", type=int, default=default.keys, help="distinct keys")
     parser.add_argument("--batches", type=int, default=default.batches, help="micro-batches, one file per side each")
     parser.add_argument("--within", type=int, default=default.within, help="bound of the join in seconds")
-    parser.add_argument("--rocksdb", help="which of Spark's own joins on RocksDB to take, as spark-rocksdb-2")
+    own = [f"{ROCKSDB}-{version}" for version in FORMATS]
+    parser.add_argument(
+        "--rocksdb", choices=own, help="which of Spark's own joins on RocksDB to take, as spark-rocksdb-2"
+    )
     parser.add_argument(
         "--draw", type=Path, nargs="+", metavar="FILE", help="measure nothing; draw the chart of growth from results"
     )
@@ -131,91 +134,71 @@ def _tree(path: str) -> Path:
     return Path(path).resolve()
 
 
-def _table(name: str, measured: list[Measured]) -> Table:
-    table = Table(title=about(name))
-    headings = ("rows/s", "s per batch", "median", "p99", "result rows", "results/s", "rows kept", "JVM, MB",
-                "workers, MB", "ratio")  # fmt: skip
-    table.add_column("contender")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+def _table(name: str, measured: list[Measured]) -> Report:
+    headings = ("contender", "rows/s", "s per batch", "median", "p99", "ratio", "result rows", "results/s", "rows kept",
+                "JVM, MB", "workers, MB")  # fmt: skip
+    rows = list[list[str]]()
     ours = next((m for m in measured if m["contender"] == "watersmeet"), None)
     for m in measured:
         ratio = "" if ours is None or m is ours else f"{m['seconds_per_batch'] / ours['seconds_per_batch']:.2f}"
-        table.add_row(
+        rows.append([
             m["label"], f"{m['rows_per_second']:,}", f"{m['seconds_per_batch']:.3f}", f"{m['median']:.3f}",
-            f"{m['p99']:.3f}", "" if m["contender"] == "floor" else f"{m['results']:,}",
+            f"{m['p99']:.3f}", ratio, "" if m["contender"] == "floor" else f"{m['results']:,}",
             f"{m.get('results_per_second', 0):,}", f"{m['state_rows']:,}",
-            f"{m.get('jvm_megabytes', 0):,}", f"{m.get('workers_megabytes', 0):,}", ratio,
-        )  # fmt: skip
-    return table
+            f"{m.get('jvm_megabytes', 0):,}", f"{m.get('workers_megabytes', 0):,}",
+        ])  # fmt: skip
+    return Report(about(name), headings, rows)
 
 
-def _started(name: str, measured: list[Measured]) -> Table:
+def _started(name: str, measured: list[Measured]) -> Report:
     return _seconds(name, measured, {"first": "first query of its kind", "median": "later ones, median"})
 
 
-def _cold(name: str, measured: list[Measured]) -> Table:
+def _cold(name: str, measured: list[Measured]) -> Report:
     parts = {"session": "until Spark is there", "begin": "until a batch begins", "batch": "first batch"}
     return _seconds(name, measured, parts | {"median": "in all"})
 
 
-def _seconds(name: str, measured: list[Measured], shown: dict[str, str]) -> Table:
-    table = Table(title=about(name))
-    table.add_column("contender")
-    for heading in shown.values():
-        table.add_column(heading, justify="right")
-    for m in measured:
-        table.add_row(m["label"], *(f"{m[part]:.2f}" for part in shown))
-    return table
+def _seconds(name: str, measured: list[Measured], parts: dict[str, str]) -> Report:
+    rows = [[m["label"], *(f"{m[part]:.2f}" for part in parts)] for m in measured]
+    return Report(about(name), ["contender", *parts.values()], rows)
 
 
-def _chains(name: str, measured: list[Measured]) -> Table:
+def _chains(name: str, measured: list[Measured]) -> Report:
     """The runs beside the first, which joins two streams: by the clock and by the processor time of all processes."""
-    table = Table(title=about(name))
-    table.add_column("")
-    for heading in ("s per batch", "ratio", "processor s per batch", "ratio", "result rows", "rows kept"):
-        table.add_column(heading, justify="right")
+    headings = ("run", "s per batch", "ratio", "processor s per batch", "ratio", "result rows", "rows kept")
+    rows = list[list[str]]()
     for m in measured:
-        shown = [f"{m['label']}"]
+        cells = [m["label"]]
         for number in ("seconds_per_batch", "processor_seconds"):
             two = measured[0][number]
-            shown += [f"{m[number]:.3f}", f"{m[number] / two:.2f}" if two else ""]
-        table.add_row(*shown, f"{m['results']:,}", f"{m['state_rows']:,}")
-    return table
+            cells += [f"{m[number]:.3f}", f"{m[number] / two:.2f}" if two else ""]
+        rows.append([*cells, f"{m['results']:,}", f"{m['state_rows']:,}"])
+    return Report(about(name), headings, rows)
 
 
-def _growth(name: str, measured: list[Measured]) -> Table:
+def _growth(name: str, measured: list[Measured]) -> Report:
     """The cost of a row and the memory at every point."""
-    table = Table(title=about(name))
-    table.add_column("")
-    headings = ("\u00b5s per row", "s per batch", "rows kept", "JVM, MB", "workers, MB", "without mapped files, MB")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    headings = ("run", "\u00b5s per row", "s per batch", "rows kept", "JVM, MB", "workers, MB",
+                "without mapped files, MB")  # fmt: skip
+    rows = list[list[str]]()
     for m in measured:
         memory = (f"{m.get(f'{of}_megabytes', 0):,}" for of in ("jvm", "workers", "unmapped"))
         cost = f"{1_000_000 / m['rows_per_second']:.2f}"
-        table.add_row(m["label"], cost, f"{m['seconds_per_batch']:.3f}", f"{m['state_rows']:,}", *memory)
-    return table
+        rows.append([m["label"], cost, f"{m['seconds_per_batch']:.3f}", f"{m['state_rows']:,}", *memory])
+    return Report(about(name), headings, rows)
 
 
-def _cluster(name: str, measured: list[Measured]) -> Table:
+def _cluster(name: str, measured: list[Measured]) -> Report:
     """Seconds of a batch, which of them Spark takes around its job, and the processor time of all processes."""
-    table = Table(title=about(name))
-    table.add_column("")
-    for heading in (
-        "rows/s",
-        "s per batch",
-        "of which around the job",
-        "processor s per batch",
-        "JVMs, MB",
-        "workers, MB",
-    ):
-        table.add_column(heading, justify="right")
+    headings = ("run", "rows/s", "s per batch", "of which around the job", "processor s per batch", "JVMs, MB",
+                "workers, MB")  # fmt: skip
+    rows = list[list[str]]()
     for m in measured:
-        shown = (f"{m[number]:.3f}" for number in ("seconds_per_batch", "around", "processor_seconds"))
+        seconds = (f"{m[number]:.3f}" for number in ("seconds_per_batch", "around", "processor_seconds"))
         memory = (f"{m.get(f'{of}_megabytes', 0):,}" for of in ("jvm", "workers"))
-        table.add_row(m["label"], f"{m['rows_per_second']:,}", *shown, *memory)
-    return table
+        rows.append([m["label"], f"{m['rows_per_second']:,}", *seconds, *memory])
+    return Report(about(name), headings, rows)
 
 
 SHOWN = {

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from rich.table import Table
-
 from bench.contender import Run
 from bench.data import Workload
+from bench.report import Report
 from bench.running import TREE, Measured, in_a_process
 from bench.sections import SECTIONS
 
@@ -28,7 +27,7 @@ class Beside:
 
     @property
     def ratio(self) -> float:
-        """How much longer this tree takes: above one, it is slower."""
+        """The factor by which this tree takes longer: above one, it is slower."""
         return median(self.here) / median(self.there)
 
 
@@ -55,20 +54,17 @@ def _measured(section: str, run: Run, other: Path, repeat: int, measure: Measure
     return Beside(run, section, tuple(seconds[TREE]), tuple(seconds[other]))
 
 
-def table(measured: Sequence[Beside]) -> Table:
+def table(measured: Sequence[Beside]) -> Report:
     """The runs, each with its medians and their ratio; the range is that of the ratios of single repetitions."""
-    shown = Table(title="Median seconds per batch (start: to the first result)")
-    shown.add_column("section")
-    shown.add_column("contender")
-    for heading in ("this tree", "other tree", "ratio", "range"):
-        shown.add_column(heading, justify="right")
+    rows = list[list[str]]()
     for m in measured:
         ratios = [here / there for here, there in zip(m.here, m.there, strict=True)]
-        shown.add_row(
+        rows.append([
             m.section, m.run.label or m.run.contender, f"{median(m.here):.3f}", f"{median(m.there):.3f}",
             f"{m.ratio:.2f}", f"{min(ratios):.2f} to {max(ratios):.2f}",
-        )  # fmt: skip
-    return shown
+        ])  # fmt: skip
+    headings = ("section", "contender", "this tree", "other tree", "ratio", "range")
+    return Report("Median seconds per batch (start: to the first result)", headings, rows, labels=2)
 
 
 def as_json(measured: Beside) -> Measured:

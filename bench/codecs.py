@@ -90,7 +90,7 @@ class CodecFigure:
 
     @property
     def factor(self) -> float:
-        """How many times as long the library takes."""
+        """The factor by which the library takes longer."""
         return self.library / self.ours
 
 

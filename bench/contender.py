@@ -367,7 +367,7 @@ def _around(millis: Mapping[str, int]) -> int:
 
 
 def _write_amplification(progress: list[Any]) -> float:
-    """How often a row is written to the state: once when it comes, and again with every merge of its run."""
+    """The writes of a row to the state: one when it comes, and another with every merge of its run."""
     return round(sum(of_ours(p, "written") for p in progress) / max(1, sum(of_ours(p, "rows") for p in progress)), 2)
 
 

@@ -18,12 +18,13 @@ START = 1_700_000_000
 SIDES = ("left", "right")
 
 Shape = Literal["uniform", "pairs", "skew", "dense", "table", "hot", "spread"]
-"""How rows meet. ``uniform``: keys at random. ``pairs``: every key once on each side, its two rows at most half a batch
-apart, so that a longer bound adds state and no result. ``skew``: uniform, but one key has 20 % of all rows, all of them
-on the left. ``dense``: a batch has a hundred rows of each of its keys on both sides, and no key comes again. ``table``:
-every key once on each side, as in ``pairs``; the small batches that follow are updates of keys at random. ``hot``: the
-same on the left, and on the right three rows that every batch updates; all rows have the same ``count``. ``spread``:
-the same, but on the left each has a ``count`` of its own, and on the right three of these."""
+"""The distribution of the rows. ``uniform``: keys at random. ``pairs``: every key once on each side, its two rows at
+most half a batch apart, so that a longer bound adds state and no result. ``skew``: uniform, but one key has 20 % of all
+rows, all of them on the left. ``dense``: a batch has a hundred rows of each of its keys on both sides, and no key comes
+again. ``table``: every key once on each side, as in ``pairs``; the small batches that follow are updates of keys at
+random. ``hot``: the same on the left, and on the right three rows that every batch updates; all rows have the same
+``count``. ``spread``: the same, but on the left each has a ``count`` of its own, and on the right three of these.
+"""
 
 TABLES = ("table", "hot", "spread")
 FEW = 3
@@ -35,7 +36,7 @@ SCATTER = 0x1E3779B97F4A7C15
 
 @dataclass(frozen=True)
 class Workload:
-    """How much data there is: rows of both sides, distinct keys, batches, and the bound of the join in seconds.
+    """The amount of data: rows of both sides, distinct keys, batches, and the bound of the join in seconds.
 
     With ``small_batches``, so many batches of ``small_rows`` follow. With ``text``, rows have a text of so many bytes.
     """

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
-
 from bench.contender import FRAMES
 from bench.data import LAG_SECONDS, SECONDS_PER_BATCH, Workload
+from bench.report import Report
 from watersmeet.tools.forecast.inputs import MEASURED, times_written
 from watersmeet.tools.forecast.query import ForecastInput, batch_seconds
 
 STATE, TIME = 0.2, 0.4
-"""How far off forecasts may be."""
+"""The largest error of forecasts."""
 CORES = 2
 
 
@@ -50,25 +49,24 @@ def forecast_of(measured: dict[str, Any]) -> dict[str, Beside]:
     }
 
 
-def forecast_table(name: str, measured: list[dict[str, Any]]) -> Table:
+def forecast_table(name: str, measured: list[dict[str, Any]]) -> Report:
     """The runs, each with what was forecast and by how much that was off."""
-    table = Table(title="Forecast beside measured: rows kept, seconds per batch, times written")
-    for heading in ("run", "kept, said", "found", "off", "seconds, said", "found", "off", "written, said", "found"):
-        table.add_column(heading, justify="left" if heading == "run" else "right")
-    for one in measured:
-        found = forecast_of(one)
-        state, seconds, written = found["state"], found["seconds"], found["written"]
-        table.add_row(
-            one["label"], f"{state.said:,.0f}", f"{state.found:,.0f}", _off(state, STATE),
+    headings = ("run", "kept, said", "found", "off", "seconds, said", "found", "off", "written, said", "found")
+    rows = list[list[str]]()
+    for m in measured:
+        forecast = forecast_of(m)
+        state, seconds, written = forecast["state"], forecast["seconds"], forecast["written"]
+        rows.append([
+            m["label"], f"{state.said:,.0f}", f"{state.found:,.0f}", _off(state, STATE),
             f"{seconds.said:.2f}", f"{seconds.found:.2f}", _off(seconds, TIME),
             f"{written.said:.1f}", f"{written.found:.1f}",
-        )  # fmt: skip
-    table.caption = verdict([forecast_of(one) for one in measured])
-    return table
+        ])  # fmt: skip
+    title = "Forecast beside measured: rows kept, seconds per batch, times written"
+    return Report(title, headings, rows, caption=verdict([forecast_of(m) for m in measured]))
 
 
 def verdict(found: Sequence[Mapping[str, Beside]]) -> str:
-    """How many forecasts held, and where their costs come from.
+    """The number of forecasts that held, and where their costs come from.
 
     >>> verdict([{"state": Beside(110, 100), "seconds": Beside(3, 2)}]).splitlines()[0]
     'Rows kept: 1 of 1 within 20 %. Seconds: 0 of 1 within 40 %.'

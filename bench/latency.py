@@ -1,4 +1,4 @@
-"""How long a pair takes through Kafka: from the later of its two records to the joined one, in a topic of its own.
+"""The latency of a pair through Kafka: from the later of its two records to the joined one, in a topic of its own.
 
     .venv/bin/python -m bench.latency
 
@@ -24,9 +24,9 @@ from typing import Any
 from confluent_kafka import Producer
 from faults import topics
 from rich.console import Console
-from rich.table import Table
 
 from bench.peers.topics import BROKERS_TIME, PEERS, Join, Running, missing
+from bench.report import Report, names_among
 from watersmeet.cli.servers import broker
 
 CONTENDERS = ("watersmeet", "spark-memory", "spark-rocksdb", *PEERS[1:])
@@ -40,19 +40,16 @@ LAG, WITHIN = 5, 10
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all contenders."""
     options = _options(arguments)
-    table = Table(
-        title=f"Seconds from the later record of a pair to the joined one, {options.rate:,} rows/s into Kafka"
-    )
-    for heading in ("contender", "pairs", "median", "p99", "longest"):
-        table.add_column(heading, justify="left" if heading == "contender" else "right")
+    rows = list[list[str]]()
     absent = {name: reason for name in options.contenders if (reason := missing(name)) is not None}
     with broker() as kafka:
         for contender in options.contenders:
             if contender not in absent:
                 found = measured(kafka.address, contender, options.rate, options.seconds)
                 numbers = (f"{found[name]:.2f}" for name in ("median", "p99", "longest"))
-                table.add_row(contender, f"{found['pairs']:,}", *numbers)
-    Console().print(table)
+                rows.append([contender, f"{found['pairs']:,}", *numbers])
+    title = f"Seconds from the later record of a pair to the joined one, {options.rate:,} rows/s into Kafka"
+    Console().print(Report(title, ("contender", "pairs", "median", "p99", "longest"), rows))
     for name, reason in absent.items():
         Console().print(f"{name} did not run: {reason}", style="dim")
 
@@ -61,7 +58,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.latency", description=__doc__)
     parser.add_argument("--rate", type=int, default=1000, help="rows per second of both sides together")
     parser.add_argument("--seconds", type=float, default=90, help="how long rows are sent")
-    names = lambda text: text.split(",")  # noqa: E731 - what argparse calls
+    names = names_among(CONTENDERS)
     parser.add_argument("--contenders", type=names, default=CONTENDERS, metavar="NAME,...", help="all that can be had")
     return parser.parse_args(arguments)
 

@@ -52,6 +52,10 @@ def _ended() -> float:
     return used.ru_utime + used.ru_stime
 
 
+_WORKERS = ("daemon", "driver_worker", "prefork_server", "spare")
+"""Words in the command lines of Python workers; `spare` is what older trees call the prefork server."""
+
+
 def memory(process: int) -> tuple[int, int]:
     """Megabytes of the JVM and of all Python workers below a process; pages that workers share count once."""
     return _memory(process)[:2]
@@ -65,7 +69,7 @@ def _memory(process: int) -> tuple[int, int, int]:
             command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
             if "java" in command[0]:
                 jvm += _megabytes(pid)
-            elif any(name in part for part in command for name in ("daemon", "driver_worker", "spare")):
+            elif any(name in part for part in command for name in _WORKERS):
                 workers += _megabytes(pid)
                 unmapped += _megabytes(pid, "Pss_Anon")
         except OSError:

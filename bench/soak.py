@@ -28,7 +28,7 @@ from bench.running import data_of
 from watersmeet.spark.session import session
 
 GROWTH = 1.25
-"""How much larger the last quarter may be than the second, for what must not grow."""
+"""The factor by which the last quarter may exceed the second, for what must not grow."""
 
 
 def main(arguments: Sequence[str] | None = None, spark: SparkSession | None = None) -> None:

@@ -23,17 +23,17 @@ HINDRANCES = ("restart", "second", "rival", "paused", "restored", "full", "read-
 NEED_INPUT = ("rival", "paused", "restored")
 """They prove something only while batches are left to write, so they come first."""
 BATCH_SECONDS, IDLE_SECONDS, END_SECONDS = 150, 15, 900
-"""How long to wait for a batch, with the start before it; for one after all was read once; for the last run."""
+"""The time to wait for a batch, with the start before it; for one after all was read once; for the last run."""
 RETRIES = 3
-"""How often the last run is started, if it ends with a code that says that it may be."""
+"""The number of starts of the last run, if it ends with a code that says that it may be."""
 RIVAL_BATCHES = 3
-"""How many batches a second driver without the locks of the first reports, before it is killed."""
+"""The number of batches that a second driver without the locks of the first reports, before it is killed."""
 BIG, SMALL = "2g", "2m"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How often to kill, with which kinds of kills, what else happens once, and the seed of the moments."""
+    """The number and kinds of kills, what else happens once, and the seed of the moments."""
 
     kills: int
     kinds: Sequence[str] = KILLS

@@ -12,7 +12,7 @@ from rich.table import Table
 from faults.scenarios import Rows, Scenario
 
 SHOWN = 5
-"""How many rows are shown of those that are lost, and of those that are doubled."""
+"""The number of rows that are shown of those that are lost, and of those that are doubled."""
 
 
 @dataclass

@@ -34,7 +34,7 @@ class Run:
             )
         self._batches: Queue[int] = Queue()
         self.arrivals: list[tuple[float, str]] = []
-        """When each batch was reported, in seconds of a monotonic clock, and of which query."""
+        """The time when each batch was reported, in seconds of a monotonic clock, and of which query."""
         self.last_lines: deque[str] = deque(maxlen=5)
         self._refusals: list[str] = []
         self._reader = Thread(target=self._read, daemon=True)
@@ -70,7 +70,7 @@ class Run:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it has ended, in the words of its refusals."""
+        """The reason why it has ended, in the words of its refusals."""
         self._reader.join(10)
         return [refusal["message"] for line in self._refusals for refusal in json.loads(line)["refusals"]]
 
@@ -107,7 +107,7 @@ class Run:
                 os.kill(pid, number)
 
     def wait(self, seconds: float) -> int | None:
-        """How it ended; None if it had to be killed."""
+        """The exit code; None if it had to be killed."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from faults.harms import Disturbed
 
 TRIES = 4
-"""How often to try until a snapshot still has the version that the older copy ends with."""
+"""The number of tries until a snapshot still has the version that the older copy ends with."""
 START_SECONDS = 150
 AHEAD, RESUME = "SINK_AHEAD_OF_CHECKPOINT", "--sink-resume"
 

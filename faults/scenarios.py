@@ -23,7 +23,7 @@ import psycopg
 Rows = Counter[tuple[object, ...]]
 
 SECONDS = 60
-"""How much event time a file holds."""
+"""The event time that a file holds."""
 
 ORDERS = """CREATE STREAM orders (id BIGINT, t BIGINT, n INT, WATERMARK FOR t AS t - 30)
     USING json OPTIONS (path 'data/orders', maxFilesPerTrigger '1');

@@ -24,7 +24,7 @@ class Servers:
     missing: str = ""
 
     def address(self, sink: str) -> str:
-        """Where scenarios with that sink write to; nothing for files."""
+        """The server that scenarios with that sink write to; nothing for files."""
         if sink == "kafka":
             assert self.kafka is not None, self.missing
             return self.kafka.address

@@ -19,7 +19,7 @@ BANNED = re.compile(
 )
 """Words and phrases that a reader has to translate. `None` with a capital is the value of Python."""
 
-RIDDLE = re.compile(r"(?:What|Who|Whom|Whose|Whoever|Which)\b")
+RIDDLE = re.compile(r"(?:What|Who|Whom|Whose|Whoever|Which|How|Where|When|Why)\b")
 """The beginning of a docstring that does not say what its subject does or returns."""
 
 DOCUMENTS = [
@@ -29,6 +29,7 @@ DOCUMENTS = [
     *sorted((ROOT / "tests" / "cli" / "help").glob("*.txt")),
 ]
 MODULES = sorted((ROOT / "src").rglob("*.py"))
+PROGRAMS = sorted(path for folder in ("bench", "faults") for path in (ROOT / folder).rglob("*.py"))
 
 
 def banned_in(text: str) -> list[str]:
@@ -69,7 +70,7 @@ def test_docstrings_and_comments_have_no_banned_words() -> None:
 def test_docstrings_begin_with_what_their_subject_does_or_returns() -> None:
     offenders = [
         f"{path.relative_to(ROOT)}: {docstring[:60]}"
-        for path in MODULES
+        for path in (*MODULES, *PROGRAMS)
         for docstring in docstrings(path.read_text("utf-8"))
         if RIDDLE.match(docstring)
     ]

@@ -21,17 +21,17 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from bench.peers import topics
 from bench.peers.files import Told, in_a_process, missing, rows_of, workload_of
 from bench.peers.queries import PEERS, QUERIES, WATERSMEET, Compared
+from bench.report import Report, names_among
 from bench.running import TREE
 from watersmeet.cli.servers import broker
 
@@ -79,8 +79,6 @@ def main(arguments: Sequence[str] | None = None, told: Told | None = None, resul
     """Compare the results of the queries that are asked for, then time them; ``told``: not in processes, but so."""
     options = _options(arguments)
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)
     able = {peer for name in options.queries for peer in _able(name)}
     peers = [peer for peer in options.peers if peer in able]
     absent = {peer: reason for peer in peers if told is None and (reason := missing(peer)) is not None}
@@ -176,9 +174,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="queries:\n" + "\n".join(f"  {name:<9} {text}" for name, text in about.items()),
     )
-    parser.add_argument("--queries", type=_among(ALL), default=list(ALL), metavar="NAME,...", help="all of them")
+    parser.add_argument("--queries", type=names_among(ALL), default=list(ALL), metavar="NAME,...", help="all of them")
     parser.add_argument(
-        "--peers", type=_among(EVERYBODY), default=list(EVERYBODY), metavar="NAME,...", help="all that can be had"
+        "--peers", type=names_among(EVERYBODY), default=list(EVERYBODY), metavar="NAME,...", help="all that can be had"
     )
     parser.add_argument("--rows", type=int, default=0, help="rows, or events, of each query, in place of its own")
     parser.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="of the files")
@@ -188,15 +186,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--no-check", dest="compare", action="store_false", help="only time them")
     return parser.parse_args(arguments)
-
-
-def _among(known: Sequence[str]) -> Callable[[str], list[str]]:
-    def named(text: str) -> list[str]:
-        if unknown := sorted(set(text.split(",")) - set(known)):
-            raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}, but {', '.join(known)}")
-        return text.split(",")
-
-    return named
 
 
 def _compare(name: str, found: dict[str, list[list[Any]]]) -> None:
@@ -224,20 +213,18 @@ def _plain(value: Any) -> Any:
         return value
 
 
-def _table(timed: list[Timed]) -> Table:
-    table = Table(title="Whole runs, from the launch of a process")
-    table.add_column("query")
-    table.add_column("system")
-    for heading in ("rows", "seconds", "start", "rows/s", "steady", "a core", "MB at most", "ratio"):
-        table.add_column(heading, justify="right")
-    ours = {one.query: one.seconds for one in timed if one.peer == WATERSMEET}
-    for one in timed:
-        ratio = f"{one.seconds / ours[one.query]:.2f}" if one.query in ours and one.peer != WATERSMEET else ""
-        seconds = (f"{one.seconds:.1f}", f"{one.start:.1f}")
-        known = (one.rows_per_second, one.steady, one.per_core)
-        speeds = ("" if speed is None else f"{speed:,.0f}" for speed in known)
-        table.add_row(one.query, one.peer, f"{one.rows:,}", *seconds, *speeds, f"{one.megabytes:,}", ratio)
-    return table
+def _table(timed: list[Timed]) -> Report:
+    headings = ("query", "system", "rows", "seconds", "start", "rows/s", "steady", "a core", "MB at most", "ratio")
+    ours = {run.query: run.seconds for run in timed if run.peer == WATERSMEET}
+    rows = list[list[str]]()
+    for run in timed:
+        ratio = f"{run.seconds / ours[run.query]:.2f}" if run.query in ours and run.peer != WATERSMEET else ""
+        speeds = (run.rows_per_second, run.steady, run.per_core)
+        rows.append([
+            run.query, run.peer, f"{run.rows:,}", f"{run.seconds:.1f}", f"{run.start:.1f}",
+            *("" if speed is None else f"{speed:,.0f}" for speed in speeds), f"{run.megabytes:,}", ratio,
+        ])  # fmt: skip
+    return Report("Whole runs, from the launch of a process", headings, rows, labels=2)
 
 
 if __name__ == "__main__":

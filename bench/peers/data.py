@@ -39,7 +39,7 @@ _CHANNELS = ("apple", "google", "facebook", "baidu")
 
 @dataclass(frozen=True)
 class Written:
-    """Where rows are: ``batches`` has a folder per stream with a file per batch, ``halves`` one with two files.
+    """The folders of rows: ``batches`` has a folder per stream with a file per batch, ``halves`` one with two files.
 
     ``headed``: CSV, one file per stream, with names above the columns and times in milliseconds, as Pathway reads it.
     """

@@ -34,7 +34,7 @@ class Told(Protocol):
 
 
 def missing(peer: str) -> str | None:
-    """Why a system cannot take part, or None."""
+    """The reason why a system cannot take part, or None."""
     if peer == PATHWAY and not Path(_python(peer)).exists():
         return "Pathway is not installed: `make bench-peers` does that"
     return topics.missing(peer)

@@ -29,7 +29,7 @@ OPTIONS = ("-Xmx6g", "-XX:+UseParallelGC")
 
 @cache
 def missing(peer: str) -> str | None:
-    """Why a peer cannot take part, or None: its jars, or the compiler, cannot be had."""
+    """The reason why a peer cannot take part, or None: its jars, or the compiler, cannot be had."""
     try:
         for packages in (PACKAGES[peer], (COMPILER,)):
             fetch_jars(packages, os.environ, is_whole=packages == (COMPILER,))

@@ -57,7 +57,7 @@ class Join:
 
 
 def missing(peer: str) -> str | None:
-    """Why a system cannot take part, or None."""
+    """The reason why a system cannot take part, or None."""
     if peer in jvm.PACKAGES:
         return jvm.missing(peer)
     if peer == FLINK and not FLINK_PYTHON.exists():
@@ -139,7 +139,7 @@ def _produce(producer: Producer, topic: str, value: str, key: str, partition: in
 
 
 def expected(workload: Workload) -> int:
-    """How many rows the join gives, times in milliseconds as in the topics."""
+    """The number of rows that the join gives, times in milliseconds as in the topics."""
     folder = data_of(workload)
     # `epoch_ms` would round.
     left, right = (f"(SELECT id, epoch_us(ts) // 1000 AS ts FROM '{folder / side}/*.parquet')" for side in SIDES)
@@ -191,7 +191,7 @@ class Ends(AbstractContextManager["Ends"]):
         self._consumer.close()
 
     def count(self) -> int:
-        """How many there are."""
+        """The number of them."""
         return sum(self._consumer.get_watermark_offsets(part, timeout=30)[1] for part in self._parts)
 
 

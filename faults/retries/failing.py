@@ -26,7 +26,7 @@ POINTS = (
 )  # fmt: skip
 """Those of a task. The first are those that tests in short must see."""
 SLOW_SECONDS = 20.0
-"""How long a slow task waits, unless Spark ends it since another attempt was quicker."""
+"""The time that a slow task waits, unless Spark ends it since another attempt was quicker."""
 Kind = Literal["none", "fail", "slow", "lose"]
 
 

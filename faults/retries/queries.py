@@ -11,7 +11,7 @@ from typing import Any
 
 MINUTE = 60
 STARTED = 1_714_557_600
-"""When the first batch begins, in seconds; each is a minute long."""
+"""The time when the first batch begins, in seconds; each is a minute long."""
 NAMES = ("ann", "bob", "cid", "dee", "eve", None)
 CITIES = ("oslo", "rome", "bern", "lima")
 

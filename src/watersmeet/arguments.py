@@ -185,7 +185,7 @@ def amount(argument: str, value: Any) -> Amount:
 
 
 def before_and_after(argument: str, value: Any) -> tuple[Amount, Amount]:
-    """How far a row may lie before and after another: one length of time for both, or a pair."""
+    """The largest distance of a row before and after another: one length of time for both, or a pair."""
     if not isinstance(value, list | tuple):
         both = amount(argument, value)
         return both, both
@@ -211,7 +211,7 @@ def idle(argument: str, value: Any) -> int | None:
 
 
 def lag(argument: str, value: Any) -> Amount | None:
-    """How far rows may be behind, if something is said about it."""
+    """The lag of rows, if one is given."""
     length = None if value is None else amount(argument, value)
     if length is not None and length.value < 0:
         raise wrong(argument, value, "a lag cannot be negative", f'write {argument}="5 minutes".')

@@ -39,7 +39,7 @@ from watersmeet.operators.sync.analyze import ParsedSyncJoin
 from watersmeet.operators.window.parse import read_window
 from watersmeet.operators.window.relation import Pad
 from watersmeet.parser import read_expression
-from watersmeet.parser.expressions import first_rows
+from watersmeet.parser.ranks import Ranking, Ranks, rank_rows
 from watersmeet.physical import LateRows, Limits
 from watersmeet.schema import quote
 
@@ -263,7 +263,7 @@ def kind_of(how: str) -> JoinKind:
 
 
 def limits(options: StateOptions) -> Limits | None:
-    """How many rows may be kept, if that is limited."""
+    """The largest number of stored rows, if it is limited."""
     max_rows, overflow = options.get("max_rows"), options.get("overflow", "fail")
     check_choice("overflow", overflow, ("fail", "drop_oldest"))
     return None if max_rows is None else Limits(given.positive("max_rows", max_rows), overflow)
@@ -291,7 +291,8 @@ def deduplicate_call(
     order = (SortKey(column((watermarked[0],)), "#order0"),) if first == "time" else ()
     by = tuple(Item(column((key,)), f"#by{number}") for number, key in enumerate(keys))
     query = Query(time.scan(ROWS, frame), (Star(),), result="stream")
-    query = replace(first_rows(query, RowNumber(by, order), 1, "#1"), within=given.amount("within", within))
+    first = Ranking(RowNumber(by, order), Ranks(1))
+    query = replace(rank_rows(query, first, "#1"), within=given.amount("within", within))
     return Script("on", "", queries=(query,)), {ROWS: source}
 
 

@@ -43,7 +43,7 @@ def replace_controls(line: str) -> str:
 
 
 REFUSAL_PREFIX = "watersmeet refusal: "
-"""How the line begins in which a refusal crosses from one process to another, as JSON."""
+"""The beginning of the line in which a refusal crosses from one process to another, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Refusal:
 
 
 MOST_SHOWN, LONGEST_LINE, MOST_NAMES = 100, 1000, 100
-"""How many refusals an error shows, how long a line may be of which all is shown, and how many names a hint lists."""
+"""The refusals that an error shows, the length of a line that is shown whole, and the names in a hint."""
 
 
 def unique_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:

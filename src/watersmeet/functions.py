@@ -67,8 +67,9 @@ def function_hint(name: str) -> str:
 
 
 Cause = Literal["random", "clock", "place", "session"]
-"""Why a call gives another value: it draws one for each row, it reads the clock, it depends on where a row is read, or
-on the session, which the next run of a query may have another one of."""
+"""The reason why a call gives another value: it draws one for each row, it reads the clock, it depends on where a row
+is read, or on the session, which the next run of a query may have another one of.
+"""
 
 NAMES: dict[str, Cause] = {
     **dict.fromkeys(
@@ -159,7 +160,7 @@ def is_time_of_now(text: str) -> bool:
 
 
 def _cause(name: str, following: list[str]) -> Cause | None:
-    """Why a name, with the words behind it, gives another value each time; None: it does not."""
+    """The reason why a name, with the words behind it, gives another value each time; None: it does not."""
     is_call = following[:1] == ["("]
     if name in NAMES and (is_call or name in _BARE):
         return NAMES[name]

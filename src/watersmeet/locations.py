@@ -15,6 +15,7 @@ explained or recorded has the reference. Their values, and passwords in a text, 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -181,6 +182,8 @@ def write_whole(file: Storage, text: str) -> None:
     hidden.replace(file)
 
 
+OWNER = "watersmeet.json"
+"""The file in a checkpoint with the identity of its queries."""
 CURRENT = ".current"
 """The suffix of the file that names the folder of a checkpoint, where folders cannot be renamed."""
 GENERATION = "@"
@@ -200,6 +203,21 @@ def checkpoint_at(storage: AnyStorage, query: str) -> AnyStorage:
     return folder / query
 
 
+def recorded_sinks(storage: Storage) -> dict[str, tuple[str, ...]]:
+    """The checkpoints of a storage by name, each with the sinks that it records: none if it is that of one INSERT."""
+    folder = storage / "checkpoints"
+    recorded: dict[str, tuple[str, ...]] = {}
+    for checkpoint in sorted(folder.iterdir()) if folder.is_dir() else ():
+        name = query_of(checkpoint)
+        if checkpoint.name.endswith(CURRENT) or not checkpoint.is_dir() or checkpoint_at(storage, name) != checkpoint:
+            continue
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            recorded[name] = ()
+            # What is wrong with the file is told where the query starts.
+            recorded[name] = tuple(map(str, json.loads((checkpoint / OWNER).read_text("utf-8")).get("sinks", ())))
+    return recorded
+
+
 def query_of(checkpoint: Storage) -> str:
     """The query of a checkpoint, by the name of its folder.
 
@@ -210,7 +228,7 @@ def query_of(checkpoint: Storage) -> str:
 
 
 def location_of(path: str | Storage) -> str:
-    """Where Spark finds a path: one without a scheme is of this machine.
+    """The path as Spark finds it: one without a scheme is of this machine.
 
     >>> location_of("/data/orders"), location_of("s3a://bucket/orders"), location_of(Path("/data/a:b"))
     ('file:///data/orders', 's3a://bucket/orders', 'file:///data/a:b')

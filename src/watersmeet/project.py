@@ -378,7 +378,7 @@ def _read_text(path: Path) -> str:
 
 
 def storage_location(project: Project) -> str:
-    """Where the project's checkpoints lie: a path of this machine, or the address of a folder elsewhere."""
+    """The place of the project's checkpoints: a path of this machine, or the address of a folder elsewhere."""
     return local_path(absolute_path(project.storage, project.root))
 
 
@@ -388,7 +388,7 @@ def has_local_storage(project: Project) -> bool:
 
 
 def storage_folder(project: Project) -> Path:
-    """Where the project's checkpoints lie, as a folder of this machine."""
+    """The folder of the project's checkpoints on this machine."""
     location = storage_location(project)
     if not has_local_storage(project):
         hint = "run the command without Spark Connect, or name a folder, for example `storage: storage`."

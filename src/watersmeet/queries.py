@@ -11,6 +11,7 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.logical import passes as analysis
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes import Inputs, sort_refusals
+from watersmeet.logical.passes.branches import flatten_branches, join_branches
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import FAMILIES
 from watersmeet.parser import UnreadPart
@@ -45,7 +46,7 @@ def read_readable(text: str, name: str = "<sql>") -> tuple[Script, UnreadPart]:
 
 def refusals_in(script: Script, unread: UnreadPart) -> list[Refusal]:
     """Return the refusals of the readable part of a script, without those that follow from the rest."""
-    refusals = analysis.find_refusals(script, families=_ANALYSES)
+    refusals = analysis.find_refusals(flatten_branches(script), families=_ANALYSES)
     return [refusal for refusal in refusals if not unread.explains(refusal)]
 
 
@@ -61,4 +62,5 @@ def analyze(
 
     ``extra_sources`` are those that no text declares, by name. A declaration of the same name goes before.
     """
-    return analysis.analyze(script, extra_sources, families=_ANALYSES, inputs=inputs)
+    queries = analysis.analyze(flatten_branches(script), extra_sources, families=_ANALYSES, inputs=inputs)
+    return join_branches(script, queries)

@@ -15,12 +15,14 @@ from bench.contender import Run, measure, serve
 from bench.data import Workload
 from bench.floor import Floor
 from bench.growth import largest, points
+from bench.peers import __main__ as peers
+from bench.report import Report
 from bench.running import TREE, Bench, Measured, check, data_of
 from bench.sections import MEMORY, ROCKSDB, SECTIONS
 from rich.console import Console
 
 from bench import __main__ as bench
-from bench import soak
+from bench import latency, soak
 from watersmeet.tools.testing import MemoryStore
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ def test_all_sections_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
         )
     bench.main([*SIZE, "--sections", ",".join(SECTIONS)], lambda run: measured[kind(run)], tmp_path, tmp_path / "a.png")
     shown = capsys.readouterr().out
-    assert shown.count("┏") == len(SECTIONS), "a table each"
+    assert shown.count("┏") >= len(SECTIONS), "a table each"
+    assert all(len(line) <= 80 for line in shown.splitlines() if line[:1] in "┏┃┡│└"), "readable at 80 columns"
+    assert "…" not in shown
     [written] = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
     assert written["measured"].keys() == SECTIONS.keys()
     assert all(m["median"] > 0 for section in written["measured"].values() for m in section)
@@ -128,6 +132,36 @@ def test_missing_sections_are_refused(arguments: Sequence[str], said: str, capsy
     with pytest.raises(SystemExit) as ended:
         bench.main(arguments)
     assert (ended.value.code, said in capsys.readouterr().err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (latency.main, ["--contenders", "watersmet"]),
+        (peers.main, ["--peers", "watersmet"]),
+        (peers.main, ["--queries", "watersmet"]),
+        (bench.main, ["--rocksdb", "watersmet"]),
+    ],
+)
+def test_unknown_names_are_refused_before_anything_runs(
+    main: Callable[[list[str]], object], arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(arguments)
+    assert (refused.value.code, "watersmet" in capsys.readouterr().err) == (2, True)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_reports_fit_the_screen(width: int) -> None:
+    headings = ("contender", *(f"number {n} of the run" for n in range(9)))
+    rows = [["watersmeet-frames-wide, bound 2400 s", *(f"{10**n:,}" for n in range(9))]]
+    console = Console(width=width)
+    with console.capture() as shown:
+        console.print(Report("All numbers", headings, rows))
+    lines = shown.get().splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(any(f" {10**n:,} " in line for line in lines) for n in range(9))
+    assert sum("watersmeet-frames-wide, bound 2400 s" in line for line in lines) == (1 if width == 200 else 3)
 
 
 def test_the_floor_is_an_operator() -> None:

@@ -275,7 +275,12 @@ def test_a_count_of_rows_has_no_arguments():
     [
         ("sum(max(x))", "The aggregate `max` inside this expression", "max"),
         ("sum(f(max(x)))", "The aggregate `max` inside this expression", "max"),
-        ("listagg(x, ',' ORDER BY y)", "ORDER in a function with an aggregate", "ORDER"),
+        ("sum(x ORDER BY y)", "ORDER BY in sum()", "ORDER BY"),
+        ("percentile(x)", "percentile() of these arguments", "percentile"),
+        ("percentile(x, 1.5)", "percentile() of these arguments", "percentile"),
+        ("listagg(x, y)", "listagg() of these arguments", "listagg"),
+        ("percentile_cont(0.5)", "percentile_cont() without WITHIN GROUP", "percentile_cont"),
+        ("listagg(DISTINCT x, ',') WITHIN GROUP (ORDER BY y)", "DISTINCT with ORDER BY another expression", "listagg"),
         ("sum(CASE WHEN max(x) > 1 THEN 2 END)", "The aggregate `max` inside this expression", "max"),
         ("sum(x) FILTER (WHERE max(y))", "The aggregate `max` inside this expression", "max"),
         ("sum(x) IGNORE NULLS", "IGNORE NULLS", "IGNORE NULLS"),
@@ -283,7 +288,7 @@ def test_a_count_of_rows_has_no_arguments():
         ("first(x) OVER (ORDER BY y)", "A window function", "OVER"),
         ("sum(x) OVER (PARTITION BY y)", "A window function", "OVER"),
         ("coalesce(sum(x), 0) OVER w", "A window function", "OVER"),
-        ("listagg(x) WITHIN GROUP (ORDER BY x)", "WITHIN GROUP", "WITHIN GROUP"),
+        ("max(x) WITHIN GROUP (ORDER BY x)", "WITHIN GROUP", "WITHIN GROUP"),
     ],
 )
 def test_aggregates_that_cannot_be_distinguished_are_refused(text: str, what: str, at: str):

@@ -12,7 +12,7 @@ from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME
 
 from watersmeet.operators import change_rules, table_operators
 from watersmeet.physical.change import Edit, classify_edit
-from watersmeet.physical.identity import outcome_digest
+from watersmeet.physical.identity import changes_outcomes, outcome_digest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "changing.md").read_text("utf-8")
 TABLE = dict(
@@ -143,6 +143,8 @@ def test_an_edit_is_of_the_class_that_the_page_says(name: str) -> None:
 
 
 OUTCOMES = {
+    "what SELECT computes from columns that are kept",
+    "a column that is kept, but was not shown: a key, an event time, a part of the condition",
     "a part of WHERE that stays behind the last join",
     "`watersmeet.state.max_rows`",
     "`watersmeet.table.retention`",
@@ -153,8 +155,19 @@ OUTCOMES = {
 @pytest.mark.parametrize("name", [name for name in EDITS if TABLE[name] == "free"])
 def test_a_free_edit_may_change_what_becomes_of_rows(name: str) -> None:
     for before, edits in EDITS[name]:
-        digests = [outcome_digest(plan_of(text)) for text in (before, edited(before, edits))]
-        assert (digests[0] != digests[1]) == (name in OUTCOMES)
+        plans = [plan_of(text) for text in (before, edited(before, edits))]
+        names = [{output.name for output in plan.outputs} for plan in plans]
+        is_changed = changes_outcomes(*(outcome_digest(plan, "UTC") for plan in plans))
+        assert is_changed == (name in OUTCOMES or names[0] != names[1])
+
+
+def test_time_zone_may_change_what_becomes_of_rows() -> None:
+    assert changes_outcomes(*(outcome_digest(plan_of(JOIN), zone) for zone in ("UTC", "Europe/Berlin")))
+
+
+def test_outcomes_of_an_earlier_version_are_not_compared() -> None:
+    now = outcome_digest(plan_of(JOIN), "UTC")
+    assert not any(changes_outcomes(before, now) for before in ("", now.removeprefix("2:"), now))
 
 
 HOUR = 3_600_000_000

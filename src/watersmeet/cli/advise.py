@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from watersmeet.tools.advise.report import Advice
 
 ADVICE_FILE = "advice.json"
-"""Where in the storage of a project the findings are kept, for forecasts."""
+"""The file in the storage of a project with the findings, for forecasts."""
 _NAME_CONDITIONS = frozenset({"UNKNOWN_SOURCE", "UNKNOWN_COLUMN", "AMBIGUOUS_COLUMN", "UNKNOWN_ALIAS", "UNKNOWN_TYPE"})
 """The conditions that are refused here too; all other errors of a query do not prevent reading rows."""
 
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """How much is looked at, and which share of pairs and rows proposals are to keep."""
+    """The number of rows to look at, and the share of pairs and rows that proposals are to keep."""
 
     sample: int
     keep: float
@@ -118,7 +118,7 @@ def _advice(
 
 
 def current_bounds(query: AnalyzedQuery) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
-    """How long before and after a row of one alias those of another may be, as the query has it."""
+    """The bound of a query: the time before and after a row of one alias in which those of another may be."""
     for plan in join_plans(plan_query(query, OPERATORS).relation):
         family = getattr(plan.analyzed, "family", plan.operator.name)
         bounds = {life.port: life.bound for life in OPERATORS[family].forecast(plan)}

@@ -537,6 +537,13 @@ def test(
     on: Annotated[
         Executor, typer.Option("--on", help="Run on Spark, or in this process without a JVM.")
     ] = Executor.spark,
+    any_order: Annotated[
+        bool,
+        typer.Option(
+            "--any-order",
+            help="Also try other batches, orders, restarts and shards, in this process: totals must stay.",
+        ),
+    ] = False,
     master: MasterOption = None,
 ) -> None:
     """Run test cases. A case has batches of input rows, and the rows that must come out.
@@ -559,11 +566,12 @@ def test(
     \b
     Example:
       watersmeet test shop/cases --on kernel
+      watersmeet test shop/cases --any-order
     """
     with report_errors(context):
         from watersmeet.cli.check import run_cases
 
-        run_cases(paths, on.value, master)
+        run_cases(paths, "any order" if any_order else on.value, master)
 
 
 @app.command()

@@ -29,7 +29,7 @@ from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query, read_sources
 from watersmeet.physical.change import same_join_notes
 from watersmeet.project import SPEC_NAME, Project, absolute_path, visible_files
-from watersmeet.tools.testing import read_case, run_case
+from watersmeet.tools.testing import check_any_order, read_case, run_case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,8 @@ def check_on_spark(path: Path, cluster: Cluster, against: str | None = None) -> 
         spark = cluster.session(opened.project, Path(folder), opened.script)
         indicator.wait_for("Checking the queries with Spark")
         if against is not None:
-            return _edits(opened, spark, open_storage(spark, against).absolute())
+            storage = open_storage(spark, against).absolute()
+            return _edits(open_script(path, "absolute", storage=storage), spark, storage)
         refusals = spark_refusals(opened, spark, storage_on(spark, opened.project), Path(folder))
     if refusals:
         raise opened.project.relocate(WatersmeetError(refusals))
@@ -175,12 +176,12 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
     edits = {} if cluster is None else check_on_spark(path, cluster, against)
     warnings = _find_absent_folders(opened) if cluster is None else []
     warnings += _warnings(opened, may_add=cluster is None and _may_add_functions(opened.project, opened.script))
-    bounds = [(query.into or f"query{n}", bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
+    bounds = [(query.into or f"query{n}", query.sinks, bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
     read = [source for source in opened.script.sources if source.read_from]
     if format is Format.json:
         state = [
-            {"query": name, "bounded_by": [{"by": b.by, "what": b.words} for b in query_bounds]}
-            for name, query_bounds in bounds
+            {"query": name, "sinks": list(sinks), "bounded_by": [{"by": b.by, "what": b.words} for b in query_bounds]}
+            for name, sinks, query_bounds in bounds
         ]
         result: dict[str, object] = {
             "queries": len(opened.queries),
@@ -198,7 +199,10 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
         where = f"{place.name}:{place.line}:{place.column}: " if place else ""
         print_text(f"{where}note: {message}")
     typer.echo(f"{opened.project.script_name}: {format_count(len(opened.queries), 'query')} can run.")
-    for name, state_bounds in bounds:
+    for name, sinks, state_bounds in bounds:
+        if len(sinks) > 1:
+            shared = f"{format_count(len(sinks), 'sink')}, one query: {', '.join(sinks)}"
+            print_text(f"{shared}; it is computed once, and its checkpoint is {name}.")
         print_text(f"{name}: state {bounds_in_words(state_bounds)}." if state_bounds else f"{name}: keeps no state.")
     for name, (kind, follows) in edits.items():
         for line in _edit(kind, follows):
@@ -289,17 +293,21 @@ def _as_json(message: str, place: Place | None) -> dict[str, object]:
     return {"message": message, "place": place and {"file": place.name, "line": place.line, "column": place.column}}
 
 
-Verdict = Literal["passed", "failed", "not run", "unreadable"]
-"""``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark."""
+Verdict = Literal["passed", "failed", "not run", "varies", "unreadable"]
+"""``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark. ``varies``: the query goes by
+the order of arrival, and gives other rows in another order."""
 
 AT_ONCE = 3
-"""How many cases run on Spark at a time: a batch of few rows is mostly waiting."""
+"""The number of cases that run on Spark at a time: a batch of few rows is mostly waiting."""
 
-EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "failed": 1, "unreadable": 2}
+EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "varies": 0, "failed": 1, "unreadable": 2}
 
 
-def run_cases(paths: list[Path], on: Literal["spark", "kernel"], master: str | None) -> None:
-    """Run all cases under the paths; exits with 1 if one failed, 2 if a file could not be read."""
+def run_cases(paths: list[Path], on: Literal["spark", "kernel", "any order"], master: str | None) -> None:
+    """Run all cases under the paths; exits with 1 if one failed, 2 if a file could not be read.
+
+    ``any order``: on the kernels, also with other batches, orders, restarts and numbers of shards.
+    """
     files = [file for path in paths for file in case_files(path)]
     with show_wait("Starting Spark") if on == "spark" else nullcontext():
         spark = _session(master) if on == "spark" else None
@@ -328,10 +336,11 @@ def _session(master: str | None) -> SparkSession:
     return session(master)
 
 
-def _judge(file: Path, on: Literal["spark", "kernel"], spark: SparkSession | None) -> tuple[Verdict, str]:
-    """How one case went, and that in words; of a failed one with its difference."""
+def _judge(file: Path, on: Literal["spark", "kernel", "any order"], spark: SparkSession | None) -> tuple[Verdict, str]:
+    """The verdict on a case, and that in words; of a failed one with its difference."""
     try:
-        result = run_case(read_case(file), on, spark)
+        case = read_case(file)
+        result = check_any_order(case) if on == "any order" else run_case(case, on, spark)
     except WatersmeetError as error:
         verdict: Verdict = "unreadable" if exit_code(error) == 2 else "failed"
         return verdict, f"{verdict:<11} {file}\n{error}"

@@ -85,7 +85,7 @@ def _select_sinks(sinks: Sequence[Sink], name: str | None) -> list[Sink]:
 
 
 def _obstacle(sink: Sink, sources: Sequence[Source]) -> str | None:
-    """Why the files of a sink must stay as they are; None: they can be merged."""
+    """The reason why the files of a sink must stay as they are; None: they can be merged."""
     from watersmeet.spark.connectors.compaction import COLUMNAR, TEXT
     from watersmeet.spark.connectors.files import LOG
 

@@ -1,4 +1,4 @@
-"""How a command fails: with the text of the refusal and an exit code, never with a stack trace."""
+"""The failure of a command: with the text of the refusal and an exit code, never with a stack trace."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ OUTPUT = "output/delivered"
 BROKER = "DEMO_BROKER"
 """The variable by which the project of the demo over Kafka knows its broker."""
 SECONDS = 10.0
-"""How long the files keep arriving."""
+"""The time that the files keep arriving."""
 
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 """In a JVM that runs for half a minute, the optimising compiler costs more than it saves."""
@@ -62,7 +62,7 @@ class DemoResult:
 
 @dataclass(frozen=True)
 class DemoTransport:
-    """How the streams of the demo travel.
+    """The transport of the streams of the demo.
 
     ``project``: the folder with its project. ``arriving``: lets them arrive while it is entered, over so many seconds.
     ``rows``: those that came out. ``where``: what a sentence calls the place.

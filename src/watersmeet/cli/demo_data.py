@@ -38,9 +38,9 @@ Row = TypeVar("Row")
 LAG = timedelta(minutes=10)
 """The lag of both watermarks in the demo's SQL."""
 BOUND = timedelta(hours=2)
-"""How long after the order a delivery counts in the demo's SQL; closed at both ends."""
+"""The bound in the demo's SQL: the time after the order in which a delivery counts; closed at both ends."""
 JITTER = timedelta(minutes=8)
-"""How long a punctual row is under way at most."""
+"""The longest time that a punctual row is under way."""
 STRETCH = timedelta(minutes=30)
 """The time that one file covers."""
 START = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
@@ -91,12 +91,12 @@ class Truth:
 
     @property
     def match_count(self) -> int:
-        """How many pairs come out."""
+        """The number of pairs in the result."""
         return sum(delivery is not None for _, delivery in self.pairs)
 
     @property
     def pad_count(self) -> int:
-        """How many orders come out alone."""
+        """The number of orders without a pair."""
         return len(self.pairs) - self.match_count
 
 

@@ -51,7 +51,7 @@ def examine_cluster(path: Path, cluster: Cluster, format: Format) -> None:
 
 
 DEFAULT_TASKS = 8
-"""How many tasks a cluster is taken to run at once if it does not say, as with Spark Connect."""
+"""The number of tasks that a cluster is taken to run at once if it does not say, as with Spark Connect."""
 
 
 def _options(opened: OpenedScript) -> Mapping[str, Mapping[str, str]]:
@@ -59,7 +59,7 @@ def _options(opened: OpenedScript) -> Mapping[str, Mapping[str, str]]:
     from watersmeet.spark.connectors.reading import resolve_options
 
     script = resolve_options(opened.script)
-    sinks = {query.into for query in opened.queries}
+    sinks = {sink for query in opened.queries for sink in query.sinks}
     options = {source.name: source.options for source in script.sources if source.format is not None}
     return options | {sink.name: _above(sink.options) for sink in script.sinks if sink.name in sinks}
 

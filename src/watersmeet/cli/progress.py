@@ -23,7 +23,7 @@ from watersmeet.operators.core.operator import END_OF_INPUT
 _NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})
 """Fields left out of a line of JSON: the watermarks are there in words."""
 _GAP = 2
-"""How many characters are between two columns."""
+"""The number of characters between two columns."""
 _NAME = 30
 """So many characters of a name stay in one line."""
 
@@ -204,7 +204,7 @@ def _blocks(shown: dict[str, Totals], now: float) -> list[RenderableType]:
 
 
 def _lines(shown: dict[str, Totals], now: float) -> list[RenderableType]:
-    """How far each query is, in a line of its own."""
+    """The progress of each query, in a line of its own."""
     lines: list[RenderableType] = []
     for query, total in shown.items():
         assert total.last is not None
@@ -219,7 +219,7 @@ def _lines(shown: dict[str, Totals], now: float) -> list[RenderableType]:
 
 
 def _width(lines: list[list[str]], gap: int = _GAP) -> int:
-    """How many characters a table of these lines has across."""
+    """The width of a table of these lines, in characters."""
     return sum(max(map(len, column)) + gap for column in zip(*lines, strict=True)) - gap
 
 

@@ -56,7 +56,7 @@ PATIENCE = 300.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where Spark runs and with which settings, as given on the command line."""
+    """The master and the settings of Spark, as given on the command line."""
 
     master: str | None = None
     remote: str | None = None
@@ -151,7 +151,7 @@ class RunPolicy:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the metrics are served; without a port, nowhere. ``patience``: seconds after which a silent query hangs."""
+    """The address of the metrics; without a port, none. ``patience``: seconds after which a silent query hangs."""
 
     port: int | None = None
     host: str = LOOPBACK
@@ -446,7 +446,7 @@ RESTARTED = "WATERSMEET_RESTARTED"
 
 
 def _outputs(opened: OpenedScript) -> str:
-    wanted = [query.into for query in opened.queries]
+    wanted = [sink for query in opened.queries for sink in query.sinks]
     sinks = [sink for sink in opened.script.sinks if sink.name in wanted]
     places = [
         f"{sink.name} is in {absolute_path(sink.options['path'], opened.project.root)}"

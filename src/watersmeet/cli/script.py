@@ -13,9 +13,10 @@ from watersmeet.cli.dev import add_dev_variables
 from watersmeet.duration import format_count
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.formats.records import VALUE_FORMAT
-from watersmeet.locations import Storage
+from watersmeet.locations import Storage, recorded_sinks
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes import sort_refusals
+from watersmeet.logical.passes.branches import share_views
 from watersmeet.logical.passes.check_declarations import check_references
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.parser import UnreadPart
@@ -69,7 +70,7 @@ def open_script(
         raise project.relocate(error) from error
     if not queries:
         raise refuse("NO_QUERY", script=project.script_name)
-    return OpenedScript(project, script, queries)
+    return OpenedScript(project, *share_views(script, queries, {} if storage is None else recorded_sinks(storage)))
 
 
 def check_external_references(opened: OpenedScript) -> None:

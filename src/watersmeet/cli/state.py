@@ -20,6 +20,7 @@ from watersmeet.duration import align_columns, format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.locations import (
     CURRENT,
+    OWNER,
     Storage,
     checkpoint_at,
     has_scheme,
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from watersmeet.spark.state.rescale import Parallelism
 
 
-OWNER, SPEC_NAME = "watersmeet.json", "watersmeet.yml"
-"""The files of a checkpoint and of a project by which they are known."""
+SPEC_NAME = "watersmeet.yml"
+"""The file of a project by which it is known."""
 
 
 def collect_rows(state: State, frame: DataFrame) -> list[dict[str, Any]]:
@@ -179,7 +180,7 @@ class ReachOptions:
     packages: PackagesOption = None
 
     def cluster(self) -> Cluster:
-        """Where it runs, and with which settings."""
+        """The master and the settings."""
         from watersmeet.cli.run import Cluster
 
         return Cluster.of(None, None, self.conf or [], self.packages)
@@ -194,7 +195,7 @@ class SessionOptions:
     packages: PackagesOption = None
 
     def cluster(self) -> Cluster:
-        """Where it runs, and with which settings."""
+        """The master and the settings."""
         from watersmeet.cli.run import Cluster
 
         return Cluster.of(self.master, None, self.conf or [], self.packages)

@@ -57,7 +57,7 @@ class PageHooks:
 
 @dataclass(frozen=True)
 class Page:
-    """Where a page is served; without a port, nowhere. ``shows_rows``: also some of the rows of queries that run."""
+    """The address of a page; without a port, none. ``shows_rows``: also some of the rows of queries that run."""
 
     port: int | None = None
     host: str = "127.0.0.1"
@@ -141,7 +141,7 @@ def show_page(path: Path, page: Page, cluster: Cluster) -> None:
 
 
 PORT = 8484
-"""Where it is, unless that is taken."""
+"""The default port."""
 
 
 def play_board(path: Path | None, save: Path | None, host: str, port: int | None, *, opens_browser: bool) -> None:

@@ -21,7 +21,7 @@ Plan = Callable[[Reader, Rows], Any]
 """Reads a value of each of some rows into an array; None if the field is not selected."""
 
 _DEEPEST = 100
-"""How often a type may be within itself, as in Protobuf: a deeper value would exceed the stack of Python."""
+"""The depth to which a type may be within itself, as in Protobuf: a deeper value would exceed the stack of Python."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Ragged:
 
     @property
     def lengths(self) -> Any:
-        """How many bytes each row has."""
+        """The number of bytes of each row."""
         return np.diff(self.ends)
 
     def spread(self, has: Any) -> Ragged:
@@ -42,7 +42,7 @@ class Ragged:
 
 
 def ends_of(lengths: Any) -> Any:
-    """Where rows of those lengths end."""
+    """The ends of rows of those lengths."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
@@ -146,7 +146,7 @@ class Reader:
         return zigzag_decode(self.varints(rows))
 
     def spans(self, rows: Rows, lengths: Any) -> tuple[Any, Any]:
-        """Where the next bytes of each row begin, so many, and how many there are: none in a row that has too few."""
+        """The places of the next bytes of each row, so many, and how many there are: none in a row that has too few."""
         starts = self.at[rows]
         broken = (lengths < 0) | (lengths > self.ends[rows] - starts)
         lengths = np.where(broken, 0, lengths)

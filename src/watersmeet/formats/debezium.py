@@ -47,7 +47,7 @@ class Debezium(Feed):
 
     @property
     def decimals(self) -> str | None:
-        """How decimals come as text, if that is said."""
+        """The form of decimals in text, if one is given."""
         said = self.source.lowercase_options.get(DECIMALS)
         return None if said is None else said.lower()
 

@@ -22,7 +22,7 @@ from watersmeet.formats.source import SourceFormat
 from watersmeet.locations import resolve_references
 
 SECONDS = 3.0
-"""How long each server has to answer."""
+"""The time that each server has to answer."""
 _BROKER_CLIENT = b"watersmeet"
 _API_VERSIONS = struct.pack(">ihhih", 10 + len(_BROKER_CLIENT), 18, 0, 1, len(_BROKER_CLIENT)) + _BROKER_CLIENT
 """The request that every broker answers, even before authentication."""
@@ -87,7 +87,7 @@ class Topics:
 
 
 def server_problem(server: str, *, is_encrypted: bool) -> str | None:
-    """Why a server, ``host:port``, does not answer; None: it does.
+    """The reason why a server, ``host:port``, does not answer; None: it does.
 
     >>> server_problem("localhost", is_encrypted=False)
     'not host:port'
@@ -187,7 +187,7 @@ class KafkaSink(SinkFormat):
 
     @property
     def delivery(self) -> str:
-        """How often records arrive, as the sink says."""
+        """The delivery guarantee, as the sink says."""
         return self.sink.lowercase_options.get("delivery", "at_least_once").lower()
 
     @property

@@ -28,7 +28,7 @@ KEY_FORMAT = "key.format"
 
 @dataclass(frozen=True)
 class Feed:
-    """How rows describe changes. In this class: by a column ``_change``, by the option ``deletes``, or all are inserts.
+    """Rows as changes. In this class: by a column ``_change``, by the option ``deletes``, or all are inserts.
 
     Whatever the form, the frame of a table has its declared columns and ``_change``; with a primary key, ``+`` is an
     upsert and ``-`` deletes the row of its key. Changes are delivered in the order of the source.
@@ -152,7 +152,7 @@ def wrong_schema(feed: Feed, option: str, schema: str) -> Iterator[Refusal]:
 
 
 def wrong_descriptor(said: Mapping[str, str]) -> tuple[str, str] | None:
-    """Why values that are Protobuf cannot be read or written with these options, and what to write; None: they can."""
+    """The reason why Protobuf cannot be read or written with these options, and what to write; None: it can."""
     if said.get(VALUE_FORMAT, "").lower() != PROTOBUF:
         return None
     if URL in said:

@@ -25,7 +25,7 @@ _AUTHORITY = "schema.registry.ca"
 OPTIONS = frozenset({URL, SUBJECT, KEY_SUBJECT, _USER, _PASSWORD, _TOKEN, _AUTHORITY})
 """Our own options: the URL, the subjects of values and keys, the credentials, and a file with trusted certificates."""
 SECONDS = 10.0
-"""How long it has for an answer."""
+"""The time that it has for an answer."""
 MAGIC, HEADER = 0, 5
 """The header of a value with a schema id: this byte, then the id in four bytes, big-endian."""
 _NOT_THERE, _TOO_SLOW, _CONFLICT, _FIRST_OF_SERVER = 404, 408, 409, 500

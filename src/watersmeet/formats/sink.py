@@ -12,8 +12,9 @@ from watersmeet.formats.protobuf.descriptor import OPTIONS as PROTOBUF
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 
 Changes = Literal["log", "snapshot", "upsert"]
-"""How a sink takes the changes of a table. ``log``: as rows, each with whether it comes or goes. ``snapshot``: it holds
-the table as it is after each batch. ``upsert``: rows are put in, replaced and deleted by key."""
+"""The form in which a sink takes the changes of a table. ``log``: as rows, each with whether it comes or goes.
+``snapshot``: it holds the table as it is after each batch. ``upsert``: rows are put in, replaced and deleted by key.
+"""
 
 CHANGES, PATH, TABLE = "changes", "path", "table"
 """The option of CREATE SINK that says so; the one that says in which folder; and the one that names a table."""
@@ -60,7 +61,7 @@ class SinkFormat:
 
     @property
     def changes(self) -> str | None:
-        """How changes are to go there, as the sink says or its format does."""
+        """The form in which changes go there, by the sink or by its format."""
         said = self.sink.lowercase_options.get(CHANGES)
         return self.default_changes if said is None else said.lower()
 
@@ -80,12 +81,12 @@ class SinkFormat:
 
     @property
     def key_format(self) -> str:
-        """How the keys of records are written."""
+        """The format of the keys of records."""
         return self.sink.lowercase_options.get("key.format", "string").lower()
 
     @property
     def value_format(self) -> str:
-        """How the values of records are written."""
+        """The format of the values of records."""
         return self.sink.lowercase_options.get("value.format", "json").lower()
 
     @property

@@ -166,6 +166,7 @@ def _precision(kind: Any) -> tuple[int, int]:
 
 
 _FIELDS = re.compile(r"(?P<path>(?:\.\w+)+)")
+_NUMBERS = re.compile(r"array\((\d+(?:, \d+)*)\)")
 _WINDOW = re.compile(r"\s*,\s*'(?P<length>[^']*)'\s*\)(?P<path>(?:\.\w+)*)")
 
 
@@ -275,15 +276,41 @@ def _extract_columns(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
         return (expr, {}) if value is None else _as_column(expr, value)
     if expr.op == "windows":
         return _as_column(expr, _all_windows(expr, rows))
+    if expr.op == "call" and expr.text.lower() == "if" and len(expr.args) == 3:
+        return _as_column(expr, _choose(expr, rows))
+    if expr.op == "other" and (match := _NUMBERS.fullmatch(expr.text)) is not None:
+        numbers = pa.scalar([int(number) for number in match[1].split(",")], pa.list_(pa.int32()))
+        return _as_column(expr, pa.repeat(numbers, rows.num_rows))
     if expr.op == "cast":
         value = value_of(expr.args[0], rows)
         kind = arrow_type(str(expr.value))
-        if not casts_as_spark(value.type, kind) or "COLLATE" in str(expr.value).upper():
+        is_plain = casts_as_spark(value.type, kind) or _holds_integers(kind, value)
+        if not is_plain or "COLLATE" in str(expr.value).upper():
             raise NeedsSparkError(expr.sql())
         return _as_column(expr, value.cast(kind))
     parts = [_extract_columns(arg, rows) for arg in expr.args]
     columns = {name: column for _, part_columns in parts for name, column in part_columns.items()}
     return replace(expr, args=tuple(part for part, _ in parts)), columns
+
+
+def _holds_integers(kind: pa.DataType, value: pa.Array) -> bool:
+    """Whether whole numbers fit a narrower type: what Spark does with others depends on its settings."""
+    if not (pa.types.is_signed_integer(kind) and pa.types.is_signed_integer(value.type)):
+        return False
+    most = 2 ** (kind.bit_width - 1)
+    return all(-most <= number < most for number in pc.min_max(value).as_py().values() if number is not None)
+
+
+def _choose(expr: Expr, rows: pa.Table) -> pa.Array:
+    """The value of ``if(condition, x, y)``, where both are of one type or one is NULL."""
+    condition, *values = expr.args
+    some, other = (value_of(value, rows) for value in values)
+    kinds = {array.type for array in (some, other) if not pa.types.is_null(array.type)}
+    if len(kinds) > 1:
+        raise NeedsSparkError(expr.sql())
+    for kind in kinds:
+        some, other = some.cast(kind), other.cast(kind)
+    return pc.if_else(pa.array(is_true(condition, rows)), some, other)
 
 
 def _field_or_window(expr: Expr, rows: pa.Table) -> pa.Array | None:

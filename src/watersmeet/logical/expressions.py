@@ -63,8 +63,8 @@ aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``v
 has no args; behind the others stand sort keys, each an ``order`` with its direction as ``text``); a call is a function
 with an aggregate somewhere in its args, so that these can be told from the rest. ``around`` is any other text with
 aggregates in it, CASE for example: its args one behind the other, of which the aggregates are expressions and the
-others pieces of text. ``windows`` are those that a time lies in, as an array: its args are the time and the lengths, as intervals, of
-the function in ``text``. Every other function is ``other``."""
+others pieces of text. ``windows`` are those that a time lies in, as an array: its args are the time and the lengths, as
+intervals, of the function in ``text``. Every other function is ``other``."""
 
 OTHER_AGGREGATES = frozenset({
     "approx_count_distinct", "mode", "percentile_approx", "corr", "covar_pop", "covar_samp", "skewness", "kurtosis",

@@ -132,7 +132,7 @@ class Within:
 
     @property
     def pair(self) -> tuple[Amount, Amount]:
-        """How far before the left row the right one may be, and how far after."""
+        """The distances by which the right row may be before the left one, and after it."""
         return (self.amount if self.earlier is None else self.earlier, self.amount)
 
 
@@ -140,8 +140,8 @@ Values = tuple[tuple[str, Expr], ...]
 """Constants by column name."""
 
 ImpliedCondition = Literal["key", "where", "natural"]
-"""The condition of a join without ON and USING: equal keys, what WHERE says of its sides (a comma, CROSS JOIN), or equal
-values of all columns that both have (NATURAL JOIN)."""
+"""The condition of a join without ON and USING: equal keys, what WHERE says of its sides (a comma, CROSS JOIN), or
+equal values of all columns that both have (NATURAL JOIN)."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,8 @@ class SortKey:
 class RowNumber:
     """``ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) AS name``: the group columns and their order.
 
-    ``function``: with RANK, rows that are equal in that order have one number.
+    ``function``: with RANK and DENSE_RANK, rows that are equal in that order have one number. ``place``: its position
+    among the columns of SELECT.
     """
 
     by: tuple[Item, ...]
@@ -290,6 +291,11 @@ class RowNumber:
     name: str = ""
     span: Span = NOWHERE
     function: str = "ROW_NUMBER"
+    place: int = 0
+
+
+SETS = "#sets"
+"""The alias of the number of a grouping, where there are several."""
 
 
 @dataclass(frozen=True)
@@ -299,14 +305,19 @@ class Query:
     ``result`` is STREAM or TABLE behind SELECT, None without either. ``views`` are the queries that only this one can
     name: those of WITH before SELECT, and subqueries behind FROM under a generated name.
 
-    ``having`` is the condition on groups, ``is_distinct`` whether equal rows of the result are merged. ``order`` and
-    ``limit``: only the first rows are shown, of each group by the columns ``by``, with ``ties`` also those equal to the
-    last of them; such a query reads a subquery that has all of them. ``number``, the rank of a row in its group, is
-    only set while the query is parsed. ``late_into`` is the sink of late rows, and ``side_outputs`` are the side
-    outputs of its join's family.
+    ``grouping_sets``: of several groupings at once, each as positions in ``group_by``; its relation then has each row
+    once per grouping, with its number in `SETS`. ``having`` is the condition on groups, ``is_distinct`` whether equal
+    rows of the result are merged. ``order`` and ``limit``: only the first rows are shown, of each group by the columns
+    ``by``, with ``ties`` also those equal to the last of them; such a query reads a subquery that has all of them.
+    ``offset`` of them are not shown, with ``is_dense`` equal rows count once, and ``rank`` is the column of the result
+    with the rank of a row. ``number``, the rank of a row in its group, is only set while the query is parsed.
+    ``late_into`` is the sink of late rows, and ``side_outputs`` are the side outputs of its join's family.
 
     ``within``: only the first row of each group within that time is shown; without an order it is the first to arrive,
     and a group are the rows that are equal in all columns.
+
+    ``branches``: the queries that run as this one, each with a sink of its own
+    (`logical/passes/branches.py`); ``into`` is then the name of its checkpoint.
     """
 
     relation: Relation
@@ -320,6 +331,7 @@ class Query:
     side_outputs: tuple[SideOutput, ...] = ()
     result: ResultKind | None = None
     group_by: tuple[Expr, ...] = ()
+    grouping_sets: tuple[tuple[int, ...], ...] = ()
     group_span: Span = NOWHERE
     views: tuple[View, ...] = ()
     store: StorageFormats | None = None
@@ -330,8 +342,12 @@ class Query:
     by: tuple[str, ...] = ()
     number: RowNumber | None = None
     ties: bool = False
+    offset: int = 0
+    is_dense: bool = False
+    rank: str | None = None
     within: Amount | None = None
     within_span: Span = NOWHERE
+    branches: tuple[Query, ...] = ()
 
     @property
     def is_in_parts(self) -> bool:

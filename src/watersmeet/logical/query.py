@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from watersmeet.catalog import NOWHERE, Amount, Span
-from watersmeet.logical.expressions import COMPARISONS, GROUP, Expr
+from watersmeet.logical.expressions import COMPARISONS, GROUP, Expr, Reference
 from watersmeet.logical.nodes import ResultKind, SideOutput
 from watersmeet.logical.relation import (
     BY_TIME,
@@ -27,6 +27,7 @@ from watersmeet.logical.relation import (
 )
 from watersmeet.logical.words import expression_in_words, sources_by_alias, word
 from watersmeet.operators.core.aggregates import function_of, is_aggregate, needs_all_rows
+from watersmeet.operators.core.order import MOST_RANKS
 
 Emit = Literal["changes", "final"]
 """The result of a grouping or top-N: a table that follows each batch, or a stream of the groups that close."""
@@ -96,6 +97,11 @@ class AnalyzedSortKey:
     nulls_last: bool
 
 
+TOP, RANK = "#top", "#rank"
+RANK_COLUMN = Expr("column", text=RANK, refs=(Reference((TOP, RANK), 0, len(RANK), TOP, RANK),))
+"""The rank of a row, in the result of a top-N."""
+
+
 @dataclass(frozen=True)
 class AnalyzedTop:
     """ORDER BY ... LIMIT: a table of the first rows, of each group by ``by``.
@@ -106,6 +112,9 @@ class AnalyzedTop:
     Of a stream that is the start or end of a window around ``time``, so long ``behind`` its end; ``final_columns`` are
     then the columns that become final with it, each with how long before the end it is. ``emit``: ``"final"`` if the
     result is a stream, with the rows of each group once, when its window has closed.
+
+    ``offset``: ranks up to this one are not shown. ``is_dense``: rows that are equal in the order count once. ``rank``:
+    the column of the result with the rank, which is `RANK_COLUMN`.
 
     ``within``: only the first row of a group within that distance of ``time`` comes out: by that time if there is an
     ``order``, else by arrival.
@@ -121,6 +130,15 @@ class AnalyzedTop:
     final_columns: tuple[tuple[str, int], ...] = ()
     emit: Emit = "changes"
     within: Amount | None = None
+    offset: int = 0
+    is_dense: bool = False
+    rank: str | None = None
+
+    @property
+    def limit_in_words(self) -> str:
+        """The ranks that are shown."""
+        last = "" if self.limit == MOST_RANKS else str(self.limit)
+        return last if not self.offset else f"{self.offset + 1} to {last}" if last else f"from {self.offset + 1} on"
 
     @property
     def family(self) -> str:
@@ -153,6 +171,9 @@ class AnalyzedQuery:
 
     ``result`` says whether it is a stream or a table; ``key`` is the content of its ``_key``: the key of the join or of
     the group, empty without a key.
+
+    ``branches``: the sinks that get its rows, if there are several, each with its filter and columns; ``into`` is then
+    the name of its checkpoint.
     """
 
     relation: AnalyzedRelation
@@ -167,6 +188,12 @@ class AnalyzedQuery:
     group: AnalyzedGroup | None = None
     key: tuple[Expr, ...] = ()
     top: AnalyzedTop | None = None
+    branches: tuple[AnalyzedBranch, ...] = ()
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The sinks of its rows."""
+        return tuple(branch.sink for branch in self.branches) or (() if self.into is None else (self.into,))
 
     @property
     def latest_key(self) -> tuple[Expr, ...]:
@@ -184,6 +211,25 @@ class AnalyzedQuery:
     def ports_into(self) -> tuple[str, ...]:
         """The sinks of the parts of the result, where it is in parts: the rows of each port."""
         return tuple(output.sink for output in self.side_outputs if output.is_instead)
+
+
+@dataclass(frozen=True)
+class AnalyzedBranch:
+    """A sink of a query that has several, and what becomes of the rows on their way to it.
+
+    ``query``: the query of this sink as it would be alone. ``where`` and ``outputs`` are over the columns of the shared
+    result, as columns of ``alias``; without an alias the sink gets the columns of the result that ``query`` has.
+    """
+
+    query: AnalyzedQuery
+    alias: str = ""
+    where: tuple[Expr, ...] = ()
+
+    @property
+    def sink(self) -> str:
+        """The sink of its rows."""
+        assert self.query.into is not None, "a branch is an INSERT"
+        return self.query.into
 
 
 _Nulls = Mapping[str, bool]
@@ -376,6 +422,8 @@ def _top_bound(is_table: bool, top: AnalyzedTop) -> StateBound:
         return BY_TIME
     if is_table:
         return StateBound("keys", "the rows that are ordered")
+    if top.limit == MOST_RANKS:
+        return StateBound("keys", "all rows")
     rows = "one row" if top.limit == 1 else f"{top.limit} rows"
     if top.by:
         return StateBound("keys", f"{rows} per {', '.join(expression_in_words(by.shown) for by in top.by)}")

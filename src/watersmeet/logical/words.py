@@ -31,7 +31,7 @@ def amount_in_words(amount: Amount) -> str:
 
 
 def within_in_words(within: Within) -> str:
-    """How far rows may be from each other.
+    """The largest distance of rows from each other.
 
     >>> within_in_words(Within(Amount(5, is_interval=False), earlier=Amount(0, is_interval=False)))
     '5 after'

@@ -199,7 +199,7 @@ def _refusal(error: OSError | OverflowError, port: int, host: str) -> Watersmeet
 
 
 def bind_failure(error: OSError | OverflowError) -> tuple[str, bool]:
-    """Why an address cannot be listened at, and whether another port would help.
+    """The reason why an address cannot be listened at, and whether another port would help.
 
     >>> bind_failure(OSError(errno.EADDRINUSE, "Address already in use"))
     ('another process listens there', True)

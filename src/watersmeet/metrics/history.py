@@ -165,7 +165,7 @@ def _sum_by_name(values: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 FOLDER = "progress"
-"""Where the histories lie in a storage."""
+"""The folder of the histories in a storage."""
 LARGEST = 3_000_000
 """The size in bytes at which a history is thinned out; that is about four thousand batches of a join."""
 MOST_EVENTS = 1000
@@ -221,7 +221,7 @@ def queries_of(storage: Storage) -> list[str]:
 
 
 def history_file(storage: AnyStorage, query: str) -> AnyStorage:
-    """Where the history of a query lies."""
+    """The file with the history of a query."""
     return storage / FOLDER / f"{query}.jsonl"
 
 

@@ -41,7 +41,7 @@ LOGGER = logging.getLogger("watersmeet.run")
 
 @dataclass(frozen=True)
 class LogOptions:
-    """How much is logged, and in which form."""
+    """The level of the log, and its form."""
 
     level: Level = "info"
     form: Form = "text"

@@ -33,9 +33,9 @@ from watersmeet.operators.core.python_values import DistantTime
 RESULT_OBSERVATION = "watersmeet"
 """The observation that counts the rows of the result."""
 JOIN_PREFIX = "watersmeet:"
-"""How the names of the observations of joins begin."""
+"""The prefix of the names of the observations of joins."""
 MALFORMED_PREFIX = "watersmeet.malformed:"
-"""How the names of the observations begin that count malformed rows, by source."""
+"""The prefix of the names of the observations that count malformed rows, by source."""
 
 
 Examples = dict[str, dict[str, list[dict[str, str | None]]]]
@@ -343,7 +343,7 @@ class Totals:
 
     @property
     def seconds(self) -> float:
-        """How long the latest batch took."""
+        """The duration of the latest batch."""
         return 0.0 if self.last is None else self.last.seconds
 
     @property
@@ -357,7 +357,7 @@ class Totals:
         }
 
     def lags(self, now: datetime | None = None) -> dict[str, timedelta]:
-        """How far each watermark that is a time is behind the clock."""
+        """The lag behind the clock of each watermark that is a time."""
         moment = datetime.now(UTC) if now is None else now
         return {
             name: moment - watermark for name, watermark in self.watermarks.items() if isinstance(watermark, datetime)
@@ -409,7 +409,7 @@ class Rates:
 
 
 def end_time(progress: Progress) -> float:
-    """When a batch ended, in seconds since 1970."""
+    """The time when a batch ended, in seconds since 1970."""
     return progress.at + progress.seconds
 
 

@@ -212,7 +212,7 @@ class MetricsRegistry:
 
     @property
     def status(self) -> Status:
-        """How the queries are, all together."""
+        """The health of all queries together."""
         if not all(query.health for query in self.queries.values()):
             return "failed"
         return "hanging" if self.unresponsive_queries else "healthy"

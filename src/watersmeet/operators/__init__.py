@@ -64,7 +64,7 @@ class JoinFamily(_StatefulFamily):
 
     @property
     def analyze(self) -> FamilyAnalysis:
-        """How its joins are analyzed."""
+        """The analysis of its joins."""
         return _load_part(self.name, "analyze")
 
     @property

@@ -38,7 +38,7 @@ def _is_padded(join: AnalyzedJoin, port: int, who: str) -> str:
 
 @dataclass(frozen=True)
 class PairDistance:
-    """How far apart the two rows of a pair can be: the unit of measure, and the bound, if it is known.
+    """The distance between the two rows of a pair: the unit of measure, and the bound, if it is known.
 
     Without a ``unit`` the distance is undefined, and ``why`` says so.
     """
@@ -186,7 +186,7 @@ class TraceContext:
 
 @dataclass(frozen=True)
 class Distance:
-    """Why two rows with equal keys are not a pair: how far they are from being one, and that in words."""
+    """The reason why two rows with equal keys are not a pair: how far they are from being one, and that in words."""
 
     by: int
     text: str
@@ -214,7 +214,7 @@ class FamilyTracer:
         return ()
 
     def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
-        """Why a row can never match; None: it may."""
+        """The reason why a row can never match; None: it may."""
         side, non_null = context.operator.ports[port], self.non_null_columns(context.operator, port)
         for name in side.keys:
             if row[name] is None:
@@ -239,7 +239,7 @@ class FamilyTracer:
         return None
 
     def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
-        """Why a row was late, and the column whose watermark had passed it."""
+        """The reason why a row was late, and the column whose watermark had passed it."""
         for name in context.operator.ports[port].times:
             watermark, time = context.received.get(name), event_time(row[name])
             if watermark is not None and context.words.is_end(watermark):
@@ -259,11 +259,11 @@ class FamilyTracer:
         return None
 
     def removal_reason(self, context: TraceContext, gone: RemovedRow) -> tuple[str, str | None]:
-        """Why a row left, and the column whose watermark removed it."""
+        """The reason why a row left, and the column whose watermark removed it."""
         return "It left the state.", None
 
     def alone_reason(self, context: TraceContext, port: int, row: Row) -> str:
-        """Why a row that stays in the state was emitted without a match."""
+        """The reason why a row that stays in the state was emitted without a match."""
         return "It was emitted without a match."
 
     def alone_outcome(self, operator: Any) -> OutcomeKind:
@@ -283,11 +283,11 @@ class FamilyTracer:
         return "It is in the state."
 
     def emission_time(self, context: TraceContext, row: Row) -> str:
-        """When the group that a row was counted in is emitted, as the end of a sentence; "": at once."""
+        """The time when the group that a row was counted in is emitted, as the end of a sentence; "": at once."""
         return ""
 
     def distance(self, context: TraceContext, port: int, row: Row, other: Row) -> Distance | None:
-        """Why a row and one of the other side with equal keys are not a pair; None: they would be one."""
+        """The reason why a row and one of the other side with equal keys are not a pair; None: they would be one."""
         return None
 
 

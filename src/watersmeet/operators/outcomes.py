@@ -131,7 +131,7 @@ class RowOutcome:
 Cause = Literal[
     "no row", "no such key", "no such time", "near miss", "out of bounds", "condition", "barred", "waiting", "gone"
 ]
-"""Why a row did not match.
+"""The reason why a row did not match.
 
 - ``no row``: no row of the other side arrived; ``no such key``: none had its key; ``near miss``: one nearly had it
 - ``no such time``: none had its time, where rows of equal times match
@@ -144,7 +144,7 @@ Cause = Literal[
 
 @dataclass(frozen=True)
 class UnmatchedReason:
-    """Why an arrival did not match, as sentences; ``by``: the nearest arrival, and its distance."""
+    """The reason why an arrival did not match, as sentences; ``by``: the nearest arrival, and its distance."""
 
     cause: Cause
     text: str

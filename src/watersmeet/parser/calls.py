@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.logical.expressions import AGGREGATES, EACH, FILTERED, SORTS, Expr, constants_of
@@ -160,7 +160,7 @@ def _find_closing_bracket(cursor: Cursor, opening: int) -> int:
 
 
 def read_aggregate(cursor: Cursor, read: Read) -> Expr:
-    """The aggregate that comes next, with its FILTER."""
+    """The aggregate that comes next, with its order and its FILTER."""
     first, token = cursor.position, cursor.next()
     name = token.value.lower()
     cursor.next()
@@ -173,17 +173,7 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
         args: tuple[Expr, ...] = ()
     else:
         args = _read_arguments(cursor, read, token)
-    keys = _read_order(cursor, read, token) if cursor.at("ORDER", "BY") else ()
-    if not cursor.at(")"):
-        construct = f"{cursor.peek().word or 'This'} in a function with an aggregate"
-        raise cursor.refuse_unsupported(construct, _VIEW_HINT)
-    cursor.expect(")", f"close the arguments of `{token.text}` with `)`.")
-    if not keys and name in _WITHIN_GROUP and cursor.at("WITHIN", "GROUP", "("):
-        cursor.skip(3)
-        keys = _read_order(cursor, read, token)
-        cursor.expect(")", _WITHIN_GROUP[name])
-    if name.startswith("percentile_"):
-        args, keys = _order_percentile(cursor, token, args, keys)
+    args, keys = _read_keys(cursor, read, token, args)
     is_one = name in _WITH_NULLS and not is_distinct
     conditions = _read_nulls(cursor, name, args) if is_one else ()
     for words, construct, hint in _BEHIND:
@@ -195,20 +185,55 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
     if cursor.at("FILTER", "("):
         conditions = (*conditions, _read_filter(cursor, read))
     value = "distinct" if is_distinct else None
-    if len(args) == 2 and name.startswith("percentile") and args[1].op == "other":
-        value = EACH
     if is_one:
         both = (Expr("and", conditions, span=conditions[-1].span),) if len(conditions) > 1 else conditions
         args, value = (*args[:1], *both), FILTERED if conditions else None
     elif conditions:
         name, args = _apply_filter(name, args, conditions[0])
     call = Expr("aggregate", (*args, *keys), name, value=value, span=cursor.span_from(first))
+    return _check_constants(cursor, first, call)
+
+
+def _check_constants(cursor: Cursor, first: int, call: Expr) -> Expr:
+    """The aggregate, if its constants are what it takes, and DISTINCT values are ordered by themselves."""
+    if call.text.startswith("percentile") and len(call.args) > 1 and call.args[1].op == "other" and not call.value:
+        call = replace(call, value=EACH)
     if constants_of(call) is None:
-        raise cursor.refuse_unsupported(f"{name}() of these arguments", _CONSTANTS[name])
-    if is_distinct and keys and [key.args[0].sql() for key in keys] != [args[0].sql()]:
-        hint = f"order by what is aggregated, or leave DISTINCT out of `{token.text}`."
+        cursor.position = first
+        raise cursor.refuse_unsupported(f"{call.text}() of these arguments", _CONSTANTS[call.text])
+    ordered, aggregated = ([_spell(expr) for expr in some] for some in (call.inputs[1:], call.arguments))
+    if call.value == "distinct" and call.sort_keys and ordered != aggregated:
+        cursor.position = first
+        hint = f"order by what is aggregated, or leave DISTINCT out of `{call.text}`."
         raise cursor.refuse_unsupported("DISTINCT with ORDER BY another expression", hint)
     return call
+
+
+def _spell(expr: Expr) -> str:
+    return expr.sql(lambda ref: ".".join(ref.parts).lower())
+
+
+def _read_keys(
+    cursor: Cursor, read: Read, function: Token, args: tuple[Expr, ...]
+) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The args and the sort keys, which may also stand behind the closing bracket, in WITHIN GROUP."""
+    name = function.value.lower()
+    keys = _read_order(cursor, read, function) if cursor.at("ORDER", "BY") else ()
+    if not cursor.at(")"):
+        construct = f"{cursor.peek().word or 'This'} in a function with an aggregate"
+        raise cursor.refuse_unsupported(construct, _VIEW_HINT)
+    cursor.expect(")", f"close the arguments of `{function.text}` with `)`.")
+    if not keys and name in _WITHIN_GROUP and cursor.at("WITHIN", "GROUP", "("):
+        cursor.skip(3)
+        keys = _read_order(cursor, read, function)
+        cursor.expect(")", _WITHIN_GROUP[name])
+    if not name.startswith("percentile_") or name not in _WITHIN_GROUP:
+        return args, keys
+    if len(keys) != 1 or len(args) != 1:
+        cursor.position = cursor.tokens.index(function)
+        raise cursor.refuse_unsupported(f"{name}() without WITHIN GROUP", _WITHIN_GROUP[name])
+    # What it is a percentile of is the argument; an order from the least up says nothing more.
+    return (keys[0].args[0], *args), keys if keys[0].text.startswith("DESC") else ()
 
 
 def _read_order(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]:
@@ -217,7 +242,7 @@ def _read_order(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]
     if not cursor.at("ORDER", "BY"):
         raise cursor.failure("ORDER BY", _WITHIN_GROUP[name])
     if name not in _WITHIN_GROUP and not (name in NAMES and function_of(name).is_ordered):
-        hint = f"leave it out: the order of rows makes no difference to {name}(). For the row that has the least, write min_by."
+        hint = f"leave it out: the order of rows makes no difference to {name}()."
         raise cursor.refuse_unsupported(f"ORDER BY in {name}()", hint, 2)
     cursor.skip(2)
     keys = list[Expr]()
@@ -232,16 +257,6 @@ def _read_order(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]
             nulls_last = cursor.previous.word == "LAST"
         keys.append(Expr("order", (expr,), SORTS[is_descending, nulls_last], span=cursor.span_from(first)))
     return tuple(keys)
-
-
-def _order_percentile(
-    cursor: Cursor, function: Token, args: tuple[Expr, ...], keys: tuple[Expr, ...]
-) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """``percentile_cont(0.5) WITHIN GROUP (ORDER BY x)``: x, the fraction, and the order if it is a descending one."""
-    name = function.value.lower()
-    if len(keys) != 1 or len(args) != 1:
-        raise cursor.refuse_unsupported(f"{name}() without WITHIN GROUP", _WITHIN_GROUP[name])
-    return (keys[0].args[0], *args), keys if keys[0].text.startswith("DESC") else ()
 
 
 def _read_nulls(cursor: Cursor, name: str, args: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -101,7 +101,7 @@ def _one_per_line(comments: tuple[Comment, ...]) -> tuple[Comment, ...]:
 
 
 WIDTH = 100
-"""How long a line may be where it can be broken; comments at its end do not count."""
+"""The length of a line where it can be broken; comments at its end do not count."""
 
 _INDENT = "  "
 _SPACED = frozenset({
@@ -274,7 +274,7 @@ class _Lines:
         return tuple(i for i in breaks if i == opening + 1 or tokens[i - 1].word == ",")
 
     def _breaks(self, line: list[int]) -> list[int]:
-        """Where a line may be broken outside of all brackets: between entries if it has several, else anywhere."""
+        """The breaks of a line outside of all brackets: between entries if it has several, else anywhere."""
         breaks: list[int] = []
         depth = 0
         for i in line:

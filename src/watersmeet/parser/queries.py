@@ -29,16 +29,20 @@ from watersmeet.logical.nodes import (
     View,
 )
 from watersmeet.parser.cursor import Cursor
-from watersmeet.parser.expressions import (
+from watersmeet.parser.expressions import read_or
+from watersmeet.parser.grouping import read_grouping
+from watersmeet.parser.leaves import read_amount
+from watersmeet.parser.ranks import (
+    Ranking,
+    Ranks,
     apply_row_limit,
     at_number,
-    first_rows,
+    rank_all,
+    rank_rows,
     read_number,
-    read_or,
     read_order,
     read_qualify,
 )
-from watersmeet.parser.leaves import read_amount
 from watersmeet.parser.relations import close_query, read_relation
 from watersmeet.parser.unsupported import EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
 from watersmeet.parser.windows import is_grouped, rewrite_windowed_query, with_subqueries
@@ -52,11 +56,15 @@ _STORE = "write `STORE KEY AS string VALUE AS json`, for example."
 
 @dataclass(frozen=True)
 class QueryTarget:
-    """Where a query writes to; ``is_inner``: it is a view or a subquery, which has no outputs of its own."""
+    """The sinks of a query; ``is_inner``: it is a view or a subquery, which has no outputs of its own.
+
+    ``further``: the sinks that get the same rows.
+    """
 
     into: SinkName = _NONE
     store: StorageFormats | None = None
     is_inner: bool = False
+    further: tuple[SinkName, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,16 @@ def read_query(cursor: Cursor, views: tuple[View, ...] = (), first: int | None =
     target = _read_insert(cursor)
     if target.into[0] is not None and cursor.at("WITH"):
         views += read_with(cursor)
-    return _read_select(cursor, begin, views, target)
+    return _with_branches(_read_select(cursor, begin, views, target), target)
+
+
+def _with_branches(query: Query, target: QueryTarget) -> Query:
+    """The query with a branch for each of its sinks, if there are several; side outputs are those of the first."""
+    if not target.further:
+        return query
+    plain = replace(query, late_into=None, late_into_span=NOWHERE, side_outputs=())
+    further = (replace(plain, into=into, into_span=span) for into, span in target.further)
+    return replace(query, branches=(query, *further))
 
 
 def read_inner(cursor: Cursor) -> Query:
@@ -189,7 +206,7 @@ def read_with(cursor: Cursor) -> tuple[View, ...]:
 def _read_with_query(cursor: Cursor) -> View:
     first, name = cursor.position, _read_name(cursor, "a name for the query", _WITH_HINT)
     query = _read_in_brackets(cursor, _WITH_HINT)
-    return View(name, query, cursor.span_from(first))
+    return rank_all(View(name, query, cursor.span_from(first)), cursor)
 
 
 def _read_name(cursor: Cursor, expected: str, hint: str) -> str:
@@ -219,9 +236,12 @@ def _read_insert(cursor: Cursor) -> QueryTarget:
     cursor.expect("INTO", _INSERT_HINT)
     if cursor.at("SELECT") and not cursor.at("SELECT", "SELECT"):
         raise cursor.failure("the name of a sink", _INSERT_HINT)
-    sink = cursor.take_name("the name of a sink", _INSERT_HINT)
+    sinks = [cursor.take_name("the name of a sink", _INSERT_HINT)]
+    while cursor.take(","):
+        sinks.append(cursor.take_name("the name of a sink", "write `INSERT INTO sink, sink SELECT STREAM ...`."))
     store = read_store(cursor) if at_store(cursor) else None
-    return QueryTarget((sink.value, cursor.span_of(sink)), store)
+    into, *further = ((sink.value, cursor.span_of(sink)) for sink in sinks)
+    return QueryTarget(into, store, further=tuple(further))
 
 
 def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: QueryTarget) -> Query:
@@ -240,16 +260,19 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     relation = read_relation(cursor, read_inner)
     if result == "stream":
         _read_as_stream(cursor, relation)
-    where = apply_row_limit(cursor, relation, items, _read_where(cursor, "WHERE"))
-    group_by, group_span = _read_group(cursor)
+    where = _read_where(cursor, "WHERE")
+    grouping = read_grouping(cursor, items)
     having = _read_where(cursor, "HAVING")
-    if isinstance(relation, Scan) and is_grouped(relation, group_by):
-        items, group_by, (where, having) = rewrite_windowed_query(cursor, relation, items, group_by, (where, having))
-        relation = replace(relation, window=None)
-    relation = with_subqueries(cursor, relation, group_by)
-    qualified = read_qualify(cursor, items)
-    order, limit = read_order(cursor, items) if qualified is None else ((), None)
-    within, within_span = _read_within(cursor, is_distinct=is_distinct, qualified=qualified, result=result)
+    if isinstance(relation, Scan) and is_grouped(relation, grouping.by):
+        items, by, (where, having) = rewrite_windowed_query(cursor, relation, items, grouping.by, (where, having))
+        grouping, relation = grouping.with_expressions(by), replace(relation, window=None)
+    relation = with_subqueries(cursor, relation, grouping.by)
+    ranking = read_qualify(cursor, items, number)
+    ranking = read_order(cursor, items) if ranking is None else ranking
+    others = (*grouping.by, *((having,) if having is not None else ()), *_ranking_expressions(ranking))
+    where = apply_row_limit(cursor, relation, items, where, others)
+    cursor.views[-1][:] = [rank_all(view, cursor) for view in cursor.views[-1]]
+    within, within_span = _read_within(cursor, is_distinct=is_distinct, ranking=ranking, result=result)
     if within is not None:
         result = "stream"
         _read_as_stream(cursor, relation)
@@ -258,30 +281,49 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
         _read_as_stream(cursor, relation)
     outputs = read_outputs(cursor, target)
     if not cursor.at_query_end:
-        raise _refuse_rest(cursor, relation, where, group_by)
+        raise _refuse_rest(cursor, relation, where, grouping.by)
     query = Query(
-        relation, items, where, *target.into, cursor.span_from(first), *outputs.late, outputs.side_outputs,
-        result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store, having,
-        is_distinct, number=number,
+        grouping.repeat_rows(relation), items, where, *target.into, cursor.span_from(first), *outputs.late,
+        outputs.side_outputs, result, grouping.by, grouping.sets, grouping.span, (*views, *cursor.views.pop()),
+        outputs.store, having, is_distinct, number=number,
     )  # fmt: skip
-    if limit is not None:
-        qualified = RowNumber((), order), limit
-    if within is not None and qualified is None:
-        query, qualified = replace(query, is_distinct=False), (RowNumber((), ()), 1)
-    if qualified is None:
+    if within is not None and ranking is None:
+        query, ranking = replace(query, is_distinct=False), Ranking(RowNumber((), ()), Ranks(1))
+    if number is not None:
+        ranking = _check_rank(cursor, query, number, ranking)
+        if ranking is None and not target.is_inner:
+            ranking = Ranking(number, is_shown=True)
+    if ranking is None:
         return query
-    return replace(first_rows(query, *qualified, cursor.new_name()), within=within, within_span=within_span)
+    return replace(rank_rows(query, ranking, cursor.new_name()), within=within, within_span=within_span)
+
+
+def _ranking_expressions(ranking: Ranking | None) -> tuple[Expr, ...]:
+    if ranking is None:
+        return ()
+    return (*(item.expr for item in ranking.number.by), *(by.expr for by in ranking.number.order))
+
+
+def _check_rank(cursor: Cursor, query: Query, number: RowNumber, ranking: Ranking | None) -> Ranking | None:
+    """The ranking, if a rank in SELECT can be shown with it."""
+    hint = f"rank in a subquery, `FROM (SELECT *, {number.function}() OVER (...) AS {number.name} FROM ...) AS q`."
+    if query.is_distinct:
+        raise cursor.refuse_unsupported(f"SELECT DISTINCT with {number.function}()", hint)
+    if ranking is not None and ranking.number is not number:
+        raise cursor.refuse_unsupported(f"ORDER BY or WITHIN with {number.function}() in SELECT", hint)
+    return ranking
 
 
 def _read_within(
-    cursor: Cursor, *, is_distinct: bool, qualified: tuple[RowNumber, int] | None, result: ResultKind | None
+    cursor: Cursor, *, is_distinct: bool, ranking: Ranking | None, result: ResultKind | None
 ) -> tuple[Amount | None, Span]:
     """``WITHIN d`` behind SELECT DISTINCT or ``QUALIFY ROW_NUMBER() ... = 1``, if it comes next."""
-    if not cursor.at("WITHIN") or not (is_distinct or qualified is not None):
+    if not cursor.at("WITHIN") or not (is_distinct or ranking is not None):
         return None, NOWHERE
     first = cursor.position
-    what = "QUALIFY" if qualified is not None else "SELECT DISTINCT"
-    if qualified is not None and (qualified[1] != 1 or qualified[0].function != "ROW_NUMBER" or is_distinct):
+    what = "QUALIFY" if ranking is not None else "SELECT DISTINCT"
+    is_first = ranking is not None and ranking.ranks == Ranks(1) and ranking.number.function == "ROW_NUMBER"
+    if ranking is not None and (not is_first or is_distinct or ranking.is_shown):
         hint = "write `QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY t) = 1 WITHIN 10 MINUTES`."
         raise cursor.refuse_unsupported("WITHIN behind anything but the first row of each group", hint)
     if result == "table":
@@ -332,14 +374,12 @@ def _read_items(cursor: Cursor, target: QueryTarget) -> tuple[tuple[Item | Star,
     """The items of SELECT, and separately the row number."""
     first = cursor.position
     items = cursor.read_list(_read_item, on_lines=True)
-    numbers = [item for item in items if isinstance(item, RowNumber)]
-    if numbers and (not target.is_inner or len(numbers) > 1 or not numbers[0].name):
+    numbers = [replace(item, place=place) for place, item in enumerate(items) if isinstance(item, RowNumber)]
+    if len(numbers) > 1 or any(not number.name for number in numbers):
         cursor.position = first
-        hint = "name it with AS in a subquery, and write `WHERE name <= 10` around that, or use QUALIFY."
-        construct = f"{numbers[0].function}()"
-        raise cursor.refuse_unsupported(
-            f"{construct} without a limit" if len(numbers) < 2 else f"{construct} twice", hint
-        )
+        hint = "give it a name with AS, and rank by another order in a query around this one."
+        construct = f"{numbers[0].function}() {'without a name' if len(numbers) < 2 else 'twice'}"
+        raise cursor.refuse_unsupported(construct, hint)
     return tuple(item for item in items if not isinstance(item, RowNumber)), (numbers or [None])[0]
 
 
@@ -377,23 +417,6 @@ def _read_where(cursor: Cursor, word: str) -> Expr | None:
         return None
     cursor.begin_line()
     cursor.skip(1)
-    return read_or(cursor)
-
-
-def _read_group(cursor: Cursor) -> tuple[tuple[Expr, ...], Span]:
-    first = cursor.position
-    if not cursor.at("GROUP", "BY"):
-        return (), NOWHERE
-    cursor.begin_line()
-    cursor.skip(2)
-    return cursor.read_list(_read_group_expression, on_lines=True), cursor.span_from(first)
-
-
-def _read_group_expression(cursor: Cursor) -> Expr:
-    if cursor.at("ROLLUP", "(") or cursor.at("CUBE", "(") or cursor.at("GROUPING", "SETS"):
-        raise cursor.refuse_unsupported(cursor.peek().word, "write one query for each grouping.")
-    if cursor.at("ALL") and (cursor.at_any({",", ")", ";"}, ahead=1) or cursor.peek(1).kind == "end"):
-        raise cursor.refuse_unsupported("GROUP BY ALL", "name the columns to group by.")
     return read_or(cursor)
 
 
@@ -452,8 +475,8 @@ def read_view(cursor: Cursor) -> View:
     cursor.take("IF", "NOT", "EXISTS")
     name = _read_name(cursor, "the name of the view", _HINT)
     if not cursor.at("("):
-        return View(name, read_inner(cursor), cursor.span_from(first))
+        return rank_all(View(name, read_inner(cursor), cursor.span_from(first)), cursor)
     query = _read_in_brackets(cursor, _HINT)
     if not cursor.at_end:
         raise cursor.failure("`;`", "end the statement with `;`.")
-    return View(name, query, cursor.span_from(first))
+    return rank_all(View(name, query, cursor.span_from(first)), cursor)

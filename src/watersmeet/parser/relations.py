@@ -147,7 +147,7 @@ def _read_watermarks(cursor: Cursor, named: NamedSource) -> NamedSource:
 
 
 DIRECTIONS = ("BEFORE", "AFTER")
-"""Where a right row may be, seen from the left one."""
+"""The interval in which a right row may be, seen from the left one."""
 TWO_DIRECTIONS = "write `WITHIN 5 MINUTES BEFORE AND 1 HOUR AFTER`, or one of the two, for example."
 
 

@@ -1,4 +1,4 @@
-"""Where clauses begin, which clauses are not supported, and what to write for syntax of other systems.
+"""The words with which clauses begin, clauses that are not supported, and what to write for syntax of other systems.
 
 A word is an alias only where no clause begins.
 """
@@ -168,7 +168,7 @@ def refuse_instead_of_columns(cursor: Cursor, kind: str, name: str) -> Watersmee
 
 
 def _behind_bracket(cursor: Cursor, ahead: int) -> int:
-    """How far ahead the token is behind the bracket that opens ``ahead``."""
+    """The distance to the token behind the bracket that opens ``ahead``."""
     while cursor.peek(ahead).kind != "end" and not cursor.at_any({")", ";"}, ahead):
         ahead += 1
     return ahead + 1
@@ -294,9 +294,13 @@ KINDS: dict[tuple[str, ...], JoinKind] = {
 }
 """The words of plain joins."""
 
+_COMPARISONS = frozenset({"<", "<=", "=", ">", ">=", "BETWEEN"})
+"""What may stand behind the name of a rank in QUALIFY."""
+
 _SUPPORTED = (
     ("QUALIFY", "ROW_NUMBER"),
     ("QUALIFY", "RANK"),
+    ("QUALIFY", "DENSE_RANK"),
     ("USING", "("),
     LATE,
     MALFORMED,
@@ -315,6 +319,8 @@ def at_clause(cursor: Cursor) -> bool:
     if cursor.nesting > 0 and cursor.at("UNION"):
         return True
     if join_words(cursor, KINDS) or any(cursor.at(*words) for words in _SUPPORTED) or _at_clause_of_family(cursor):
+        return True
+    if cursor.at("QUALIFY") and cursor.peek(1).is_name and cursor.at_any(_COMPARISONS, ahead=2):
         return True
     is_within = cursor.at("WITHIN") and (starts_amount(cursor, 1) or cursor.at_any({"("}, ahead=1))
     return is_within or at_watermark(cursor) or at_lateral(cursor)

@@ -148,8 +148,7 @@ def rewrite_windowed_query(
         _check_partition(cursor, window, group_by)
     shown = tuple(item if isinstance(item, Star) else _item(item, window) for item in items)
     by = [_window(window) if _field(expr) else expand_window_bounds(expr, window) for expr in group_by]
-    once = tuple({expr.sql(lambda ref: ".".join(ref.parts)): expr for expr in by}.values())
-    return shown, once, tuple(None if expr is None else expand_window_bounds(expr, window) for expr in others)
+    return shown, tuple(by), tuple(None if expr is None else expand_window_bounds(expr, window) for expr in others)
 
 
 def _not_grouped(cursor: Cursor, window: WindowFunction, construct: str) -> WatersmeetError:

@@ -104,7 +104,7 @@ LateRows = Literal["counted", "side_output"]
 
 @dataclass(frozen=True)
 class Limits:
-    """How many rows a join may keep, and what happens when that is not enough."""
+    """The number of rows that a join may keep, and what happens when that is not enough."""
 
     max_rows: int | None = None
     overflow: Overflow = "fail"
@@ -246,7 +246,7 @@ class _Planner:
         return UnionPlan(union.alias, inputs, taken, names, union.filters)
 
     def planner(self, join: AnalyzedJoin) -> JoinPlanner[Any]:
-        """How the family of a join plans it."""
+        """The planner of the family of a join."""
         plan = self.families[join.family].plan
         assert isinstance(plan, JoinPlanner)
         return plan

@@ -27,7 +27,7 @@ ChainGroups = tuple[tuple[int, ...], ...]
 """The stages of a query that run together, by their numbers, innermost first."""
 
 OFF = "`watersmeet.operator_chaining` is off"
-"""Why joins that may run together do not: a setting, or the checkpoint that goes on."""
+"""The reason why joins that may run together do not: a setting, or the checkpoint that goes on."""
 
 _CAST = re.compile(r"CAST\(\{\} AS (\w+)\)")
 
@@ -155,7 +155,7 @@ class _ChainWalk:
         return self.groups is None or any(before in group and number in group for group in self.groups)
 
     def why_not_chained(self, join: JoinPlan, number: int) -> str | None:  # noqa: PLR0911 - one return per reason
-        """Why the join that feeds a port does not run in the same operator; nothing: such never do; None: it may."""
+        """The reason why the join that feeds a port is not in the same operator; "": none ever is; None: it may be."""
         port, link = join.ports[number], find_link(join.ports[number].input)
         if join.operator.watermark_dependencies is None or (
             link is not None and link.join.operator.uniform_watermarks(frozenset()) is None

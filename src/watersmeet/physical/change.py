@@ -184,7 +184,7 @@ def window_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Seque
 
 
 _OF_WINDOWS = ("ports", "lags", "window")
-"""Where an identity differs if groups end with their windows."""
+"""The field in which an identity differs if groups end with their windows."""
 
 
 def _lag_effect(stage: StageEdit, column: str, was: int, now: int, change: str) -> ChangeEffect:

@@ -1,4 +1,4 @@
-"""Where rows on their way to an exchange need not become rows of Spark's: workers go it over whole columns.
+"""Rows that need not become rows of Spark's on their way to an exchange: workers go it over whole columns.
 
 Rows come from files that workers read themselves, or from the records of the join before, which are columns already.
 What a plan asks for on that way is then a few steps over columns (`watersmeet.operators.core.condition`). Whatever is

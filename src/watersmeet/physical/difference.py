@@ -324,8 +324,9 @@ PHRASES: Mapping[str, Phrase] = {
     "together": _chains,
     "shards": _shards,
 }
-"""How to tell what differs, by the field it is in. Of several differences the first of these is told: what a person
-wrote goes before what follows from it."""
+"""The description of what differs, by the field it is in. Of several differences the first of these is told: what a
+person wrote goes before what follows from it.
+"""
 
 
 def _value(value: object) -> str:

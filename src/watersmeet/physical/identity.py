@@ -75,10 +75,15 @@ _LIMITS = ("max_rows", "overflow", "retention", "waiting")
 """The fields of operators that limit which rows are kept, of those that no identity has."""
 
 
-def outcome_digest(plan: QueryPlan) -> str:
+_OUTCOMES = "2:"
+"""The form of these digests, which is in front of them: those of different forms cannot be compared."""
+
+
+def outcome_digest(plan: QueryPlan, zone: str) -> str:
     """A digest of what decides what becomes of a row without a say in what the state means.
 
-    These are conditions on results, the times after which a side is idle, and limits.
+    These are what SELECT shows, by its names, conditions on results, the times after which a side is idle, and limits;
+    and the session time zone, in which all of these are computed.
     """
     result = _IdentityWalk().visit(plan.relation)
     operators = [join.operator for join in join_plans(plan.relation)]
@@ -89,7 +94,18 @@ def outcome_digest(plan: QueryPlan) -> str:
     ]
     limits = [[getattr(operator, name, None) for name in _LIMITS] for operator in operators]
     filters = sorted((*result.filters, *(_sql(part, result.columns) for part in plan.where)))
-    return digest({"filters": filters, "idle": idle, "limits": limits})
+    shown = sorted([output.name.lower(), _sql(output.expr, result.columns)] for output in plan.outputs)
+    decisive = {"filters": filters, "idle": idle, "limits": limits, "shown": shown, "zone": zone}
+    return f"{_OUTCOMES}{digest(decisive)}"
+
+
+def changes_outcomes(before: str, after: str) -> bool:
+    """Whether two digests of outcomes differ; False for those of different forms, of which nothing is known.
+
+    >>> changes_outcomes("2:a", "2:b"), changes_outcomes("", "2:b"), changes_outcomes("2:a", "2:a")
+    (True, False, False)
+    """
+    return before != after and all(text.startswith(_OUTCOMES) for text in (before, after))
 
 
 def scan_words(plan: QueryPlan) -> dict[str, dict[str, str]]:

@@ -44,8 +44,9 @@ class Computed:
 
 
 Changes = Literal["upserts", "weights", "versions"]
-"""How the rows of a table travel: each with what it does to the row of its key, or with how often it comes or goes, or
-as a version: an upsert or delete that a filter may drop like any other row."""
+"""The form in which the rows of a table travel: each with what it does to the row of its key, or with how often it
+comes or goes, or as a version: an upsert or delete that a filter may drop like any other row.
+"""
 
 
 class PlanNode:
@@ -473,7 +474,7 @@ SHARDS = (
     "one per core when the query first runs, or as many as spark.sql.shuffle.partitions says",
     "rows are repartitioned before they are kept, because Spark's sources do not say which partition has a key",
 )
-"""How many there are, and why nothing goes without a repartition (LN-16), however the sources are partitioned."""
+"""The number of shards, and why nothing goes without a repartition (LN-16), however the sources are partitioned."""
 
 
 class Types(Protocol):
@@ -514,7 +515,7 @@ class DeclaredTypes:
 
 
 ChangelogMode = Literal["versions", "upserts", "weights"]
-"""How the rows of a table reach a stage: as versions; with what each does to its key; or with weights."""
+"""The form in which the rows of a table reach a stage: as versions; with what each does to its key; or with weights."""
 
 J = TypeVar("J", bound=AnalyzedJoin)
 
@@ -525,7 +526,7 @@ def _with_weights(join: AnalyzedJoin, port: int) -> ChangelogMode:
 
 @dataclass(frozen=True)
 class JoinPlanner(Generic[J]):
-    """How a family of joins is planned.
+    """The planner of a family of joins.
 
     - ``plan``: the plan of a join over its ports, of which only the inputs are planned yet
     - ``changelog_mode``: how the rows of a table may reach a port of a join
@@ -539,7 +540,7 @@ class JoinPlanner(Generic[J]):
 
 @dataclass(frozen=True)
 class StagePlanner:
-    """How something is planned that keeps rows behind the relation of a query, and makes its result a table.
+    """The planner of what keeps rows behind the relation of a query, and makes its result a table.
 
     - ``applies``: whether a query has it
     - ``rows``: what it reads of the query, as a view, and how the columns that must be shown are made of its result
@@ -558,7 +559,7 @@ class Plannable(Protocol):
 
     @property
     def plan(self) -> JoinPlanner[Any] | StagePlanner:
-        """How it is planned."""
+        """Its planner."""
         ...
 
 

@@ -90,7 +90,7 @@ class Operands:
         return Apply(cast("Operator", expr.op), operands)
 
     def comparable(self, first: Expr, second: Expr) -> tuple[str, str]:
-        """How the two must be wrapped so that their values compare as Spark compares them."""
+        """The template that wraps the two so that their values compare as Spark compares them."""
         types = (self.types.type_of(first), self.types.type_of(second))
         common = types[0] if types[0] == types[1] else self.types.common_type(first, second)
         if common is None:
@@ -102,7 +102,7 @@ class Operands:
 
 
 def key_template(type_: str | None) -> str:
-    """How a value of a type is wrapped so that equal bytes are equal values: UTF8_LCASE compares by lower case.
+    """The template that wraps a value so that equal bytes are equal values: UTF8_LCASE compares by lower case.
 
     ``lower`` alone writes a capital sigma at the end of a word as another letter than the collation does, which takes
     both small sigmas for one.
@@ -164,7 +164,7 @@ class JoinKeys:
         return () if self.exact else self.names(port)
 
     def why(self) -> str:
-        """How the keys decide about shards, in words."""
+        """The rule by which the keys decide about shards, in words."""
         if self.exact:
             return "sharded by the key, which is its own code: it fits 64 bits"
         return "sharded by a hash of the keys; candidates are compared in full"
@@ -225,7 +225,7 @@ class JoinCondition:
         )
 
     def operator_port(self, port: PortPlan, number: int) -> Port:
-        """How the kernel finds the rows of a side that came that way."""
+        """The key by which the kernel finds the rows of a side that came that way."""
         mentioned = frozenset[str]() if self.condition is None else columns_of(self.condition)
         read = tuple(name for name in port.names if name in mentioned)
         return Port(
@@ -246,7 +246,7 @@ class JoinCondition:
 
 
 def changelog_mode_of(join: ConditionalJoin, port: int) -> ChangelogMode:
-    """How the changes of a side reach a join that can follow upserts by itself.
+    """The form in which the changes of a side reach a join that can follow upserts by itself.
 
     The old and the new row of a primary key must meet in one shard, so the keys of the join must follow from it.
     """

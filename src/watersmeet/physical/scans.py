@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.logical.expressions import Expr, finality_column
-from watersmeet.logical.query import AnalyzedQuery, AnalyzedTop, Output
+from watersmeet.logical.query import RANK_COLUMN, TOP, AnalyzedQuery, AnalyzedTop, Output
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedLeaf,
@@ -36,7 +36,7 @@ def plan_scan(scan: AnalyzedScan, needed: frozenset[str], *, whole: bool) -> Sca
 
 
 def changes_of(source: Source) -> Changes | None:
-    """How the rows of a source travel, if it is a table."""
+    """The form in which the rows of a source travel, if it is a table."""
     if source.kind == "stream":
         return None
     return "upserts" if source.primary_key else "weights"
@@ -197,7 +197,7 @@ def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
 
 
 def _union_idle(union: AnalyzedUnion) -> Iterator[tuple[str, int]]:
-    """How long the union's own times may be silent, and those of every side."""
+    """The time that the union's own times may be silent, and those of every side."""
     yield from _own_idle(union)
     for column, number, side, inner in _sides(union):
         yield from ((f"{column}#{number}", idle) for watermark, idle in idle_of(side) if watermark == inner)
@@ -264,7 +264,7 @@ def _times(leaf: AnalyzedLeaf) -> list[tuple[str, int]]:
     return [(f"{leaf.alias}.{m.column}", names.index(m.column.lower())) for m in leaf.source.watermarks]
 
 
-_TOP = "#top"
+_TOP = TOP
 """The source of the rows before the top-N."""
 _TIME = "#time"
 """The event time that ends the windows of the groups, or of rows, as a column of these rows."""
@@ -280,8 +280,12 @@ def view_to_rank(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[Ana
     groups = tuple(Output(f"#of{n}", by.expr) for n, by in enumerate(query.top.by))
     time = query.top.time
     timed = () if time is None else (Output(_TIME, leaf_column(time.alias, time.name)),)
-    inner = replace(query, outputs=(*outputs, *ordered, *groups, *timed), top=None, result=kind)
-    shown = tuple(Output(output.name, leaf_column(_TOP, output.name)) for output in outputs)
+    ranked = tuple(output for output in outputs if output.expr != RANK_COLUMN)
+    inner = replace(query, outputs=(*ranked, *ordered, *groups, *timed), top=None, result=kind)
+    shown = tuple(
+        output if output.expr == RANK_COLUMN else Output(output.name, leaf_column(_TOP, output.name))
+        for output in outputs
+    )
     if time is not None:
         source = Source(_TOP, (), (Watermark(_TIME, Amount(0, is_interval=True)),), kind)
         return AnalyzedView(_TOP, source, inner), shown

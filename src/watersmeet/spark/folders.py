@@ -194,12 +194,12 @@ def shim(command: str, text: str, environ: Mapping[str, str]) -> Path:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Where files may be kept for later runs, this user's alone; else a folder of this process."""
+    """The folder for files of later runs, this user's alone; else a folder of this process."""
     return own_cache(environ) or own_folder(Path(tempfile.gettempdir()))
 
 
 def own_cache(environ: Mapping[str, str]) -> Path | None:
-    """Where things may be kept for later runs: nowhere, if nothing says where the user's files are.
+    """The folder for later runs; None: nothing says where the user's files are.
 
     Nor where others can write, or we cannot, as in some containers.
     """

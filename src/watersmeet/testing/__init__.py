@@ -11,6 +11,7 @@ from watersmeet.tools.testing import (
     Result,
     arrow_table,
     cell,
+    check_any_order,
     compare,
     parse_case,
     read_case,
@@ -19,6 +20,6 @@ from watersmeet.tools.testing import (
 )
 
 __all__ = [
-    "Case", "CaseBatch", "Executor", "MemoryStore", "Outcome", "Result", "arrow_table", "cell", "compare",
-    "parse_case", "read_case", "run_case", "trace_case",
+    "Case", "CaseBatch", "Executor", "MemoryStore", "Outcome", "Result", "arrow_table", "cell", "check_any_order",
+    "compare", "parse_case", "read_case", "run_case", "trace_case",
 ]  # fmt: skip

@@ -25,8 +25,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.local.shards import MemoryStore
-from watersmeet.operators.core.aggregates import FUNCTIONS, canonical_name, result_type
+from watersmeet.operators.core.aggregates import FUNCTIONS, canonical_name, function_of, result_type
 from watersmeet.operators.core.operator import END_OF_INPUT, Emission, StateOverflowError
+from watersmeet.operators.core.order import SortColumn
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.group import exact_sums as wide
 from watersmeet.operators.group import groups as stored_groups
@@ -140,13 +141,32 @@ CALLS = (
     ("sum distinct", ("x",)), ("avg distinct", ("n",)), ("sum distinct", ("v",)), ("stddev distinct", ("x",)),
     ("mean distinct", ("i",)), ("var_pop distinct", ("v",)), ("var_samp distinct", ("x",)),
     ("stddev_pop distinct", ("n",)),
+    ("listagg", ("s",), (), (", ",)), ("string_agg distinct", ("s",), (), ("",)), ("median", ("x",), (), (0.5,)),
+    ("percentile_cont", ("n",), (SortColumn("n", descending=True),), (0.3,)), ("percentile", ("i",), (), (0.77,)),
+    ("percentile_disc", ("v",), (), (0.5,)), ("percentile list", ("v",), (), (0.0, 0.1, 1.0)),
+    ("percentile_disc list", ("x",), (SortColumn("x", descending=True),), (0.4, 0.9)),
+    ("array_agg", ("v",), (SortColumn("s", descending=True, nulls_last=True), SortColumn("x"))),
+    ("listagg", ("s",), (SortColumn("x"),), ("",)),
+    ("string_agg distinct", ("s",), (SortColumn("s", descending=True, nulls_last=True),), ("-",)),
+    ("first", ("v",), (SortColumn("x", nulls_last=True),)), ("last", ("g",), (SortColumn("s"), SortColumn("b"))),
+    ("last filtered", ("s", "b"), (SortColumn("n", descending=True),)),
+    ("first filtered", ("v", "b"), (SortColumn("t"),)),
+    ("collect_list distinct", ("v",), (SortColumn("v", descending=True, nulls_last=True),)),
 )  # fmt: skip
+"""Calls of all functions: the columns, then the order and the constants."""
+
+
+DOWN = SortColumn("s", descending=True, nulls_last=True)
+
+
+def aggregates_of(calls: Sequence[tuple[Any, ...]]) -> tuple[Aggregate, ...]:
+    return tuple(Aggregate(call[0], call[1], f"a{n}", *call[2:]) for n, call in enumerate(calls))
 
 
 @st.composite
 def groupings(draw: st.DrawFn, *, changes: bool) -> GroupByOperator:
     chosen = draw(st.lists(st.sampled_from(CALLS), max_size=5))
-    aggregates = tuple(Aggregate(function, columns, f"a{i}") for i, (function, columns) in enumerate(chosen))
+    aggregates = aggregates_of(chosen)
     keys = draw(st.sampled_from(KEYS))
     windowed = draw(st.booleans())
     return GroupByOperator(
@@ -252,7 +272,7 @@ def micros(moment: datetime) -> int:
 
 
 def test_a_group_comes_out_once_however_batches_are_cut() -> None:
-    calls = tuple(Aggregate(function, columns, f"a{n}") for n, (function, columns) in enumerate(CALLS))
+    calls = aggregates_of(CALLS)
     grouping = GroupByOperator(("k", "end"), calls, window_end="end", time="t", emit="final")
     values = (("a", 1, 1), ("b", 2, 1), ("a", 3, 2), ("a", 4, 1), (None, 5, 2), ("b", 6, 3))
     nulls = dict.fromkeys(SCHEMA.names)
@@ -277,6 +297,32 @@ def test_a_group_comes_out_once_however_batches_are_cut() -> None:
 
 def finite(row: Row) -> Row:
     return row if row["x"] is None or math.isfinite(row["x"]) else {**row, "x": 1.25}
+
+
+@settings(quick, max_examples=examples(20))
+@given(st.lists(rows_of_values, min_size=1, max_size=30))
+def test_ordered_values_and_percentiles_are_what_duckdb_says(rows: list[Row]) -> None:
+    rows = [{**finite(row), "#position": place} for place, row in enumerate(rows)]
+    by_s, by_v = 's DESC NULLS LAST, "#position"', 'v ASC NULLS FIRST, "#position"'
+    asked = {
+        f"array_agg(v ORDER BY {by_s}) FILTER (v IS NOT NULL)": ("collect_list", ("v",), (DOWN,)),
+        f"string_agg(s, ', ' ORDER BY {by_v})": ("listagg", ("s",), (SortColumn("v"),), (", ",)),
+        "string_agg(DISTINCT s, '-' ORDER BY s DESC)": ("listagg distinct", ("s",), (DOWN,), ("-",)),
+        f"first(v ORDER BY {by_s})": ("first", ("v",), (DOWN,)),
+        f"last(s ORDER BY {by_v})": ("last", ("s",), (SortColumn("v"),)),
+        "quantile_cont(v::DOUBLE, 0.3)": ("percentile", ("v",), (), (0.3,)),
+        "quantile_disc(v::DOUBLE, [0.5, 0.9])": ("percentile_disc list", ("v",), (), (0.5, 0.9)),
+        "median(x)": ("median", ("x",), (), (0.5,)),
+    }
+    grouping = GroupByOperator(("k",), aggregates_of(list(asked.values())))
+    found = Counter(freeze(row[:-1]) for row in tuples(grouping.step(MemoryStore(), {0: table(rows)}, {}).rows))
+    given = table(rows).drop_columns(["g", "m"])
+    with duckdb.connect(":memory:", config={"threads": 1}) as database:
+        expected = (
+            database.register("given", given).execute(f"SELECT k, {', '.join(asked)} FROM given GROUP BY k").fetchall()
+        )
+    # Spark's lists are empty where there is nothing to collect.
+    expect_close(found, Counter(freeze((k, values or [], *others)) for k, values, *others in expected))
 
 
 @settings(quick, max_examples=examples(20))
@@ -584,10 +630,23 @@ def test_groups_of_format_1_go_on_from_the_doubles_they_stored(monkeypatch: pyte
         assert json.loads(store.get("directory") or b"")["format"] == FORMAT
 
 
+def is_constant(name: str) -> bool:
+    return function_of(name).has_constants
+
+
 def test_the_group_of_all_is_there_from_the_first_batch_on() -> None:
     functions = {function.name: (("v",) if function.args == 1 else ("v", "v")) for function in FUNCTIONS}
-    functions |= {"count_if": ("b",), "bool_and": ("b",), "bool_or": ("b",)}
-    grouping = GroupByOperator((), tuple(Aggregate(name, columns, name) for name, columns in functions.items()))
+    functions |= {
+        "count_if": ("b",),
+        "bool_and": ("b",),
+        "bool_or": ("b",),
+        "listagg": ("s",),
+        "listagg distinct": ("s",),
+    }
+    constants = {name: ("",) if name.startswith("listagg") else (0.5,) for name in functions if is_constant(name)}
+    grouping = GroupByOperator(
+        (), tuple(Aggregate(name, columns, name, (), constants.get(name, ())) for name, columns in functions.items())
+    )
     store = MemoryStore()
     nothing = {name: 0 if name.startswith("count") else [] if "collect" in name else None for name in functions}
     [first] = grouping.step(store, {}, {}).rows
@@ -684,7 +743,10 @@ def test_a_group_leaves_exactly_as_it_came(zeros: tuple[float, float]) -> None:
         ("every", ("BOOLEAN",), "BOOLEAN"), ("some", ("INT",), None), ("count_if", ("BOOLEAN",), "BIGINT"),
         ("std", ("DECIMAL(9,3)",), "DOUBLE"), ("variance", ("STRING",), None),
         ("last", ("STRUCT<a: INT>",), "STRUCT<a: INT>"),
-        ("median", ("INT",), None), ("collect_list", ("INT",), "ARRAY<INT>"),
+        ("median", ("INT",), "DOUBLE"), ("mode", ("INT",), None),
+        ("percentile list", ("DECIMAL(9,2)",), "ARRAY<DOUBLE>"),
+        ("percentile", ("INTERVAL HOUR",), "INTERVAL DAY TO SECOND"), ("percentile", ("STRING",), None),
+        ("listagg", ("STRING",), "STRING"), ("listagg", ("INT",), None), ("collect_list", ("INT",), "ARRAY<INT>"),
         ("count distinct", ("INT", "DATE"), "BIGINT"),
     ],
 )  # fmt: skip
@@ -693,14 +755,14 @@ def test_result_types_are_those_of_spark(function: str, types: tuple[str, ...], 
 
 
 def test_every_function_is_called_in_these_tests() -> None:
-    assert {canonical_name(name) for name, _ in CALLS} | {"stddev_samp", "var_samp"} == {
+    assert {canonical_name(name) for name, *_ in CALLS} | {"stddev_samp", "var_samp"} == {
         function.name for function in FUNCTIONS
     }
 
 
 def test_other_functions_than_aggregates_are_refused() -> None:
-    with pytest.raises(ValueError, match="median"):
-        Aggregate("median", ("v",), "m")
+    with pytest.raises(ValueError, match="mode"):
+        Aggregate("mode", ("v",), "m")
 
 
 def test_members_that_are_gone_leave_nothing_in_the_state() -> None:

@@ -18,6 +18,7 @@ from tests.operators.group.test_group import (
     EPOCH,
     SCHEMA,
     Row,
+    aggregates_of,
     expect_same,
     quick,
     rows_of_values,
@@ -58,7 +59,7 @@ def sessions(rows: list[Row]) -> pa.Table:
 @st.composite
 def groupings(draw: st.DrawFn) -> GroupByOperator:
     chosen = draw(st.lists(st.sampled_from(CALLS), max_size=5))
-    aggregates = tuple(Aggregate(function, columns, f"a{i}") for i, (function, columns) in enumerate(chosen))
+    aggregates = aggregates_of(chosen)
     keys = draw(st.sampled_from((("w",), ("k", "w"), ("w", "f"), ("k", "w", "g"))))
     position = draw(st.sampled_from((None, "#position")))
     return GroupByOperator(keys, aggregates, position=position, window_end="end", time="t", session="w")

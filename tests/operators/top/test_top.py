@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.operators.core.operator import END_OF_INPUT
-from watersmeet.operators.core.order import SortColumn
+from watersmeet.operators.core.order import MOST_RANKS, SortColumn
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.state.spine import ShardState
 from watersmeet.operators.top.definition import TopReference, TopStep
@@ -48,9 +48,12 @@ def tops(draw: st.DrawFn) -> TopNOperator:
     columns = draw(st.sampled_from((("a", "x", "s"), ("s",), ("a", "s"))))
     position = draw(st.sampled_from((None, "#position")))
     by = draw(st.sampled_from(((), (), ("s",), ("x",), ("a", "x"))))
+    ties = draw(st.booleans())
     return TopNOperator(
-        columns, order, draw(st.integers(1, 4)), draw(st.booleans()), position, by, ties=draw(st.booleans())
-    )
+        columns, order, draw(st.sampled_from((1, 2, 3, 4, MOST_RANKS))), draw(st.booleans()), position, by, ties=ties,
+        is_dense=ties and draw(st.booleans()), offset=draw(st.sampled_from((0, 0, 1, 2))),
+        number=draw(st.sampled_from((None, "rank"))),
+    )  # fmt: skip
 
 
 @quick
@@ -128,7 +131,7 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
         expected = reference.step({0: given_.to_pylist()})
         assert isinstance(expected, Counter)
         assert spelled(emitted(emission.rows)) == spelled(expected)
-        assert top.changes or emission.report.state == (reference.shown.total(),)
+        assert top.changes or emission.report.state == (reference.stored,)
 
 
 @quick

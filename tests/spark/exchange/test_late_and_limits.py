@@ -44,11 +44,14 @@ def arrive(folder: Path, stream: str, number: int, *rows: tuple[Any, ...]) -> No
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def run(spark: SparkSession, folder: Path, query: str, settings: str = "") -> list[Progress]:
+def run(spark: SparkSession, folder: Path, query: str, settings: str = "", script: str = SCRIPT) -> list[Progress]:
     seen: list[Progress] = []
-    script = read_script(settings + SCRIPT.format(folder=folder) + query)
     run_script(
-        script, spark=spark, storage=folder / "storage", trigger="end", listeners=Listeners(on_progress=seen.append)
+        read_script(settings + script.format(folder=folder) + query),
+        spark=spark,
+        storage=folder / "storage",
+        trigger="end",
+        listeners=Listeners(on_progress=seen.append),
     )
     return seen
 
@@ -79,6 +82,32 @@ def test_late_rows_of_a_chain_go_to_a_sink_of_their_own(spark: SparkSession, tmp
     assert len(written(tmp_path / "late")) == 2
     assert sum(one.late for one in progress) == 2
     assert sum(one.rows_out for one in progress) == 2
+
+
+@pytest.mark.parametrize("slide", ["", ", '5 seconds'"])
+def test_late_rows_go_once_through_windows_of_views_and_results(
+    spark: SparkSession, tmp_path: Path, slide: str
+) -> None:
+    def at(second: int) -> str:
+        return f"2026-03-01T10:00:{second}Z"
+
+    arrive(tmp_path, "a", 1, (1, at(10), "one"), (2, at(20), "two"))
+    arrive(tmp_path, "b", 1, (1, at(11)), (2, at(21)))
+    arrive(tmp_path, "c", 1, (1, at(12)), (2, at(22)))
+    arrive(tmp_path, "a", 2, (3, at(15), "late"), (3, at(15), "late"))
+    arrive(tmp_path, "c", 2, (1, at(16)))
+    query = f"""CREATE VIEW timed AS
+        SELECT STREAM a.id, a.t, a.x, window(a.t, '10 seconds'{slide}).end AS until
+        FROM a LEFT JOIN b ON a.id = b.id AND b.t BETWEEN a.t AND a.t + INTERVAL 3 SECONDS;
+        INSERT INTO joined SELECT STREAM timed.id, timed.until, window(c.t, '10 seconds'{slide}).end AS ended
+        FROM timed JOIN c ON timed.id = c.id AND c.t BETWEEN timed.t AND timed.t + INTERVAL 3 SECONDS LATE INTO late;"""
+    script = SCRIPT.replace("t BIGINT", "t TIMESTAMP").replace("t - 2", "t - INTERVAL 2 SECONDS")
+    progress = run(spark, tmp_path, query, script=script)
+    assert sorted({row["id"] for row in written(tmp_path / "joined")}) == [1, 2]
+    assert len(written(tmp_path / "joined")) == (8 if slide else 2)
+    late = Counter((row["side"], row[row["side"]]["id"]) for row in written(tmp_path / "late"))
+    assert late == {("a", 3): 2, ("c", 1): 1}
+    assert sum(one.late for one in progress) == 3
 
 
 def test_the_limit_fails_and_a_higher_one_continues(spark: SparkSession, tmp_path: Path) -> None:

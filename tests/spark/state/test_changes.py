@@ -47,8 +47,13 @@ def written(folder: Path, sink: str) -> list[tuple[object, ...]]:
     return sorted(((row["id"], row.get("w")) for row in map(json.loads, lines)), key=str)
 
 
-def run(spark: SparkSession, folder: Path, accepting: Accepting, news: list[str], **said: object) -> None:
-    text = TEXT.format(folder=folder, **{"longer": 10, "shorter": 10, "shown": "l.v,", "limits": "", **said})
+ZONE = "SET spark.sql.session.timeZone = Europe/Berlin;"
+
+
+def run(
+    spark: SparkSession, folder: Path, accepting: Accepting, news: list[str], text: str = TEXT, **said: object
+) -> None:
+    text = text.format(folder=folder, **{"longer": 10, "shorter": 10, "shown": "l.v,", "limits": "", **said})
     script = read_script(text)
     run_script(
         script,
@@ -111,6 +116,12 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     why = ("why", tmp_path / "changed.sql", "l", "id=5")
     answers = json.loads(watersmeet(*why, "--format", "json").stdout)
     assert [row["is_certain"] for row in answers[0]["rows"]] == [False]
+    # So are another expression in SELECT, and another time zone.
+    for number, (edit, limits) in enumerate((("l.v + 1 AS v,", ""), ("l.v + 1 AS v,", ZONE)), start=3):
+        put(tmp_path, "l", number, [(number, 0, 60 + number)])
+        text = TEXT.replace("l.v,", edit)
+        run(spark, tmp_path, "refuse", news, text=text, **changes, limits=limits)
+        assert last_change(longer_now) == (number - 2, "the query was changed")
 
 
 def refused(call: object) -> Refusal:

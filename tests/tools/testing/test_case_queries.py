@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError
-from watersmeet.tools.testing import Result, read_case, run_case
+from watersmeet.tools.testing import Result, parse_case, read_case, run_case
 
 CASE = """
 name: orders above a price
@@ -88,3 +89,36 @@ def test_the_case_that_init_writes_names_the_query_of_the_project(tmp_path: Path
     case = read_case(tmp_path / "shop" / "cases" / "joined.yaml")
     assert case.query == "sql/joined.sql#joined"
     assert run_case(case, "kernel").status == run_case(case, "reference").status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [
+        ("|\n  CREATE STREAM a (id BIGINT);\n\n  SELECT STREAM\n      idd FROM a;", "case.yaml:6:7"),
+        ("'CREATE STREAM a (id BIGINT); SELECT STREAM idd FROM a;'", "case.yaml:2:50"),
+        ("CREATE STREAM a (id BIGINT); SELECT STREAM idd FROM a;", "case.yaml:2:49"),
+        ("|2-\n    CREATE STREAM a (id BIGINT);\n  SELECT STREAM idd FROM a;", "case.yaml:4:17"),
+        # Other words than those of the file: the place is that of the SQL itself.
+        (">\n  CREATE STREAM a (id BIGINT);\n  SELECT STREAM idd FROM a;", "case.yaml:1:44"),
+        ('"CREATE STREAM a (id BIGINT);\\n SELECT STREAM idd FROM a;"', "case.yaml:2:16"),
+    ],
+)
+def test_errors_have_their_places_in_the_file(sql: str, place: str) -> None:
+    text = f"name: a mistake\nsql: {sql}\nbatches: []\n"
+    assert f"--> {place}\n" in run_case(parse_case(text, "case.yaml"), "kernel").detail
+    syntax = run_case(parse_case(text.replace("idd", "id id id"), "case.yaml"), "kernel").detail
+    assert f"--> {place.rpartition(':')[0]}:" in syntax
+
+
+def test_tables_and_totals_need_what_they_expect() -> None:
+    stream = "name: a\nsql: CREATE STREAM a (id BIGINT); SELECT STREAM id FROM a;\nbatches:\n- {in: {a: [[1]]}, %s}\n"
+    with pytest.raises(WatersmeetError, match="`table` needs a result that is a table"):
+        run_case(parse_case(stream % "table: [[1]]"), "kernel")
+    with pytest.raises(WatersmeetError, match="`total` has no meaning together with `fails`"):
+        parse_case("name: a\nsql: SELECT\nfails: NO_QUERY\ntotal: []")
+    with pytest.raises(WatersmeetError, match="there is no field `text`"):
+        parse_case("name: a\nsql: SELECT\ntext: b\nbatches: []")
+    total = parse_case(stream.replace("%s", "late: []") + "total: [[1], [2]]")
+    assert run_case(total, "kernel").detail == "total:\n  - [2]"
+    with pytest.raises(WatersmeetError, match="`idd` is not a column of the result"):
+        run_case(replace(total, total=({"idd": 1},)), "kernel")

@@ -34,7 +34,7 @@ from watersmeet.locations import Storage, checkpoint_at, local_path, write_whole
 __all__ = ["FIXED", "NoColumnsError", "SourceColumns", "columns_of"]
 
 FILES = 10
-"""How many files are looked into."""
+"""The number of files that are looked into."""
 
 _RATE = (("timestamp", "TIMESTAMP"), ("value", "BIGINT"))
 _KAFKA = (

@@ -20,7 +20,7 @@ _SCHEMA, _SCHEMA_URL = "avroschema", "avroschemaurl"
 """Spark's options, in small letters, that set the schema whatever the files have."""
 _STABLE = "enablestableidentifiersforuniontype"
 _OWN_TYPE = "spark.sql.catalyst.type"
-"""Where Spark notes a type that Avro does not have."""
+"""The property in which Spark notes a type that Avro does not have."""
 _TYPES = {
     "boolean": "BOOLEAN", "int": "INT", "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "bytes": "BINARY",
     "fixed": "BINARY", "string": "STRING", "enum": "STRING", "null": "",

@@ -64,7 +64,7 @@ def type_of(kind: Kind) -> str:
 
 
 ROWS = 1000
-"""How many rows are looked at of each file."""
+"""The number of rows of each file that are looked at."""
 
 
 def text_columns(file: Path, format: str, said: Mapping[str, str]) -> dict[str, Kind]:

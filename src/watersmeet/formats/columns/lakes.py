@@ -85,7 +85,7 @@ _SPARK_TYPES = {
 _SPARK_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _VOID = ("void", "null")
 _COLLATION = "__COLLATIONS"
-"""Where a field says in which order its texts are."""
+"""The key under which a field says in which order its texts are."""
 
 
 def field_kinds(schema: Any) -> dict[str, Kind]:

@@ -74,7 +74,7 @@ Convert = Callable[[ParsedMessages], Any]
 
 @dataclass(frozen=True)
 class ProtobufDecoder:
-    """How rows are read: the message that they are, and the Arrow type that is requested.
+    """The description by which rows are read: the message that they are, and the Arrow type that is requested.
 
     Making one refuses types that cannot be read so, with a `SchemaError`. Columns that the message does not have are
     NULL, since they may come from the key of a record; within columns a missing field is refused.

@@ -62,7 +62,7 @@ class ValueOfNoFieldError(SchemaError):
 
 @dataclass(frozen=True)
 class ProtobufEncoder:
-    """How rows of an Arrow type are written as a message. Making one refuses what cannot be, with a `SchemaError`."""
+    """Writes rows of an Arrow type as a message. Making one refuses what cannot be written, with a `SchemaError`."""
 
     messages: Messages
     type: Any

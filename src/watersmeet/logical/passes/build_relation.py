@@ -47,9 +47,10 @@ def merge_parts(draft: Draft, union: Union) -> Source:
     """
     first, *others = parts = parts_of(draft, union)
     is_known = all(is_sound(part) for part in parts) and _check_compatible(draft, union) is None
-    if not is_known or any(_difference(first, other) for other in others):
+    has_key = _has_key(draft, union)
+    if not is_known or any(_difference(first, other, has_key=has_key) for other in others):
         return Source(union.alias, (), span=union.span)
-    positions = range(min(len(_columns(part)) for part in parts))
+    positions = range(min(len(_columns(part, has_key=has_key)) for part in parts))
     fields = tuple(replace(first.fields[i], nullable=any(p.fields[i].nullable for p in parts)) for i in positions)
     watermarks = tuple(watermark for i in positions if (watermark := _common_watermark(i, parts)) is not None)
     return Source(
@@ -57,9 +58,16 @@ def merge_parts(draft: Draft, union: Union) -> Source:
     )
 
 
-def _columns(part: Source) -> list[Field]:
+def _columns(part: Source, *, has_key: bool) -> list[Field]:
     """The columns of a part of a union, by position: those of ``*``, and the key of its records."""
-    return [field for field in part.fields if not field.hidden or field.name.lower() == KEY]
+    return [field for field in part.fields if not field.hidden or (has_key and field.name.lower() == KEY)]
+
+
+def _has_key(draft: Draft, union: Union) -> bool:
+    """Whether the rows of a union have the key of their part: not those of tables by key, of joins or groups."""
+    queries = [draft.views.get(scan.source.lower()) for scan in union.scans]
+    is_plain = all(query is None or _is_plain(query) for query in queries)
+    return is_plain and not any(part.primary_key for part in parts_of(draft, union))
 
 
 def _order(parts: tuple[Source, ...]) -> str | None:
@@ -78,7 +86,8 @@ def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
     if refusal is not None:
         yield refusal
     for scan, other in zip(union.scans[1:], others, strict=True):
-        difference = _difference(first, other) if first.fields and other.fields else None
+        has_key = _has_key(draft, union)
+        difference = _difference(first, other, has_key=has_key) if first.fields and other.fields else None
         if difference is not None:
             hint = f"declare {other.name} with the columns of {first.name}, in the same order."
             if scan.source.startswith("#"):
@@ -101,10 +110,7 @@ def _check_compatible(draft: Draft, union: Union) -> Refusal | None:
             first = f"{parts[0].kind} {_display_name(union.scans[0].source)}"
             construct = f"A union of the {first} with the {part.kind} {_display_name(scan.source)}"
             hint = "join them, or show the stream as a table: `SELECT TABLE ...`."
-        elif query is None and part.primary_key:
-            construct = f"A union with the table {scan.source}, whose rows replace each other by key,"
-            hint = "declare it without PRIMARY KEY, as a multiset of rows."
-        elif query is not None and not _is_plain(query):
+        elif part.kind == "stream" and query is not None and not _is_plain(query):
             construct = f"A union with {_display_name(scan.source)}, which joins, groups or is a union itself,"
         else:
             continue
@@ -174,14 +180,15 @@ def _common_watermark(position: int, parts: tuple[Source, ...]) -> Watermark | N
     return replace(watermarks[0], idle=max(idle) if len(idle) == len(watermarks) else None)
 
 
-def _difference(first: Source, other: Source) -> str | None:
-    """Why two parts of a union do not fit; None if their columns have the same types."""
+def _difference(first: Source, other: Source, *, has_key: bool) -> str | None:
+    """The reason why two parts of a union do not fit; None if their columns have the same types."""
     shown = [[field for field in part.fields if not field.hidden] for part in (first, other)]
     if len(shown[0]) != len(shown[1]):
         return (
             f"{_display_name(first.name)} has {len(shown[0])} columns, {_display_name(other.name)} has {len(shown[1])}."
         )
-    for i, (mine, theirs) in enumerate(zip(_columns(first), _columns(other), strict=False), start=1):
+    pairs = zip(_columns(first, has_key=has_key), _columns(other, has_key=has_key), strict=False)
+    for i, (mine, theirs) in enumerate(pairs, start=1):
         # Of what only Spark can compute, only Spark knows the type.
         if mine.type and theirs.type and not is_same_type(mine.type, theirs.type):
             columns = (f"`{f.name}` {f.type} in {_display_name(s.name)}" for f, s in ((mine, first), (theirs, other)))

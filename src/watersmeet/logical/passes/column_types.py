@@ -69,7 +69,7 @@ def example_lag(column: str, family: TimeType | None) -> str:
 
 
 def wrong_unit(amount: Amount) -> str:
-    """Why an amount does not fit a time."""
+    """The reason why an amount does not fit a time."""
     if amount.is_interval:
         return "an integer event time is counted in plain numbers"
     return "a number without a unit"

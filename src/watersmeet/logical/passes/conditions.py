@@ -212,7 +212,7 @@ def names_of(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRe
 def check_pair(
     draft: Draft, comparison: Comparison, high: EventTimeColumn, low: EventTimeColumn, span: Span
 ) -> Refusal | None:
-    """Why two times and the constants between them cannot be compared; None if they can."""
+    """The reason why two times and the constants between them cannot be compared; None if they can."""
     refusal = check_families(draft, high, low, span)
     misfit = comparison.misfit(high.family)
     if refusal is not None or misfit is None:
@@ -223,7 +223,7 @@ def check_pair(
 def check_within(
     draft: Draft, amount: Amount, left: EventTimeColumn, right: EventTimeColumn, span: Span
 ) -> Refusal | None:
-    """Why two times cannot lie within that amount of each other; None if they can."""
+    """The reason why two times cannot lie within that amount of each other; None if they can."""
     refusal = check_families(draft, right, left, span)
     if refusal is not None or fits(amount, left.family):
         return refusal
@@ -231,7 +231,7 @@ def check_within(
 
 
 def check_families(draft: Draft, time: EventTimeColumn, other: EventTimeColumn, span: Span) -> Refusal | None:
-    """Why two times cannot be compared; None if they can."""
+    """The reason why two times cannot be compared; None if they can."""
     if time.family == other.family:
         return None
     wanted = other if time.family == "date" else time

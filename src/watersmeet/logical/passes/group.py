@@ -37,10 +37,12 @@ from watersmeet.logical.passes.column_types import (
     window_of_start,
 )
 from watersmeet.logical.passes.draft import Draft
+from watersmeet.logical.passes.grouping_sets import GROUPING_ID, group_keys, set_calls
 from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import group_column, splice
 from watersmeet.logical.passes.watermarks import show_event_time, show_window_time
 from watersmeet.logical.query import (
+    RANK_COLUMN,
     AnalyzedGroup,
     AnalyzedQuery,
     AnalyzedSortKey,
@@ -50,7 +52,8 @@ from watersmeet.logical.query import (
     Output,
 )
 from watersmeet.logical.relation import AnalyzedLeaf, AnalyzedRelation, AnalyzedView, TimeColumn
-from watersmeet.operators.core.aggregates import function_of, is_aggregate
+from watersmeet.operators.core.aggregates import function_of, is_aggregate, result_type
+from watersmeet.operators.core.order import MOST_RANKS
 
 
 def top(draft: Draft) -> Draft:
@@ -76,7 +79,10 @@ def top(draft: Draft) -> Draft:
     is_once = query.result == "stream" and relation.result == "stream"
     if final_place is None:
         shown, place, bound = find_window_bound(relation, [partition.expr for partition in by], with_times=is_once)
-    top_n = AnalyzedTop(order, query.limit, by, query.ties, place)
+    top_n = AnalyzedTop(
+        order, query.limit, by, query.ties, place, offset=query.offset, is_dense=query.is_dense, rank=query.rank
+    )
+    outputs = tuple(replace(output, expr=RANK_COLUMN) if output.name == query.rank else output for output in outputs)
     if place is not None and bound is not None:
         final_columns = tuple(_final_window_columns(shown, by[place].expr, bound, is_once=is_once))
         top_n = replace(
@@ -85,9 +91,14 @@ def top(draft: Draft) -> Draft:
         )  # fmt: skip
     ranked = replace(draft, relation=shown, outputs=outputs, top=top_n)
     # It is unknown whether a view with errors is a table.
-    if query.ties and relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes":
+    is_kept = relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes"
+    if query.limit == MOST_RANKS and is_kept:
+        hint = "limit it, with `LIMIT 10`, `QUALIFY ... <= 10` or `WHERE n <= 10` around it; or rank a table."
+        construct = "A rank of all rows of a stream, which would keep all of them,"
+        return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
+    if query.ties and is_kept:
         hint = "write `ROW_NUMBER()`, which shows the first of equal rows; or rank a table."
-        construct = "RANK() of a stream, which would keep all equal rows,"
+        construct = f"{'DENSE_' * query.is_dense}RANK() of a stream, which would keep all equal rows,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
     return ranked
 
@@ -247,7 +258,7 @@ def with_parts(expr: Expr, parts: Iterable[Expr], named: Mapping[str, Expr]) -> 
     '`w`.start'
     """
     for part in parts:
-        if part.op == "other" and part.refs and expr.op == "other":
+        if part.op == "other" and (part.refs or part.text == GROUPING_ID) and expr.op == "other":
             expr = _replace_part(expr, part, named[part.sql()])
     return expr
 
@@ -315,17 +326,20 @@ def group(draft: Draft) -> Draft:
         # DISTINCT: a group per row of the result.
         draft = replace(draft, query=replace(draft.query, group_by=tuple(output.expr for output in draft.outputs)))
     elif not aggregate_calls:
-        return draft.with_refusals(refusals)
+        return draft.with_refusals([*refusals, *_check_sets_without_aggregates(draft)])
     if draft.relation is None:
         return draft.with_refusals(refusals)
     query = draft.query
     refusals += [refusal for call in aggregate_calls if (refusal := _check_aggregate(draft, call)) is not None]
-    once = {expr.sql(): expr for expr in query.group_by}
-    by = tuple(Output(f"k{n}", expr) for n, expr in enumerate(once.values()))
+    by, sets = group_keys(query)
     calls = {call.sql(): call for call in aggregate_calls if all(is_resolved(arg) for arg in call.args)}
     aggregates = tuple(Output(f"a{n}", call) for n, call in enumerate(calls.values()))
-    group_columns = {output.expr.sql(): group_column(output.name) for output in (*by, *aggregates)}
-    parts = tuple(output.expr for output in by)
+    group_columns = {output.expr.sql(): group_column(output.name) for output in (*by, *aggregates)} | sets
+    parts = (
+        (*(output.expr for output in by), *query.group_by, *set_calls(query))
+        if sets
+        else tuple(output.expr for output in by)
+    )
     outputs = tuple(
         replace(output, expr=_rewrite_over_groups(output.expr, parts, group_columns)) for output in draft.outputs
     )
@@ -353,6 +367,14 @@ def group(draft: Draft) -> Draft:
         by, aggregates, window, time, query.group_span, conditions, is_session, settles, behind, emit
     )
     return replace(draft, outputs=outputs, group=grouping).with_refusals(refusals)
+
+
+def _check_sets_without_aggregates(draft: Draft) -> Iterator[Refusal]:
+    if draft.query.grouping_sets:
+        hint = "add an aggregate to SELECT, for example `count(*) AS n`."
+        yield draft.refuse_unsupported(
+            draft.query.group_span, "GROUPING SETS, ROLLUP or CUBE without an aggregate", hint
+        )
 
 
 def _rewrite_over_groups(expr: Expr, parts: tuple[Expr, ...], group_columns: Mapping[str, Expr]) -> Expr:
@@ -430,9 +452,10 @@ def _check_numeric_argument(draft: Draft, call: Expr) -> Refusal | None:
 
     Where Spark would cast a text first, its author must.
     """
-    types = [type_of(arg, draft.scope.sources) for arg in call.args if is_resolved(arg)]
-    wrong = next((type_ for type_ in types if type_ and class_of(type_) != "number"), None)
-    if function_of(call.function).fold not in ("sum", "moments") or wrong is None:
+    function = function_of(call.function)
+    types = [type_of(arg, draft.scope.sources) for arg in call.arguments if is_resolved(arg)]
+    wrong = next((t for t in types if t and class_of(t) != "number" and result_type(call.function, (t,)) is None), None)
+    if function.fold not in ("sum", "moments", "percentile") or wrong is None:
         return None
     reason, hint = f"its argument is {wrong}, not a number.", f"cast it: `{call.text}(CAST(... AS DOUBLE))`."
     return draft.refusal("TYPE_MISMATCH", call.span, expression=f"{call.text}()", reason=reason, hint=hint)

@@ -91,7 +91,7 @@ class Scope:
         return next((alias for alias in self.visible if alias.lower() == name.lower()), None)
 
     def hint(self, name: str) -> str | None:
-        """Why an alias, or a column of one, cannot be named here; None if no join hides it."""
+        """The reason why an alias, or a column of one, cannot be named here; None if no join hides it."""
         for alias, join in self.hidden.items():
             if alias.lower() == name.lower() or self.sources[alias].field(name):
                 only = f"use `{alias}` only in its ON."

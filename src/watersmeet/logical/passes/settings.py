@@ -222,8 +222,11 @@ OVERFLOW = ("fail", "drop_oldest")
 OPERATOR_CHAINING, SWITCH = "watersmeet.operator_chaining", ("on", "off")
 """Whether joins of one key that feed each other are chained; a checkpoint keeps the value it was begun with."""
 
+SHARED_VIEWS = "watersmeet.shared_views"
+"""Whether INSERTs that read one view run as one query; without it, those that have no checkpoints of their own."""
+
 STATE_CACHE = "watersmeet.state.cache"
-"""How many bytes of the states of all queries an executor has at hand on its local disk."""
+"""The number of bytes of the states of all queries that an executor has at hand on its local disk."""
 
 DEPRECATED_SETTINGS: Mapping[str, str] = {"watersmeet.together": OPERATOR_CHAINING}
 """Old names of settings, each with the new one."""
@@ -240,6 +243,7 @@ SETTINGS: Mapping[str, SettingSpec] = {
         lambda value: parse_setting_size(value) is not None, SIZE_EXPECTED, _set_hint(STATE_CACHE, "8 GB")
     ),
     OPERATOR_CHAINING: choice(OPERATOR_CHAINING, SWITCH, "off"),
+    SHARED_VIEWS: choice(SHARED_VIEWS, SWITCH, "off"),
     DIALECT: choice(DIALECT, DIALECTS, "lenses"),
     **{old: choice(new, SWITCH, "off") for old, new in DEPRECATED_SETTINGS.items()},
 }

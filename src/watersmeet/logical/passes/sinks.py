@@ -118,7 +118,7 @@ def _stream_first(draft: Draft) -> str:
 
 
 def _why_unsupported(format_: SinkFormat, changes: Changes) -> str:
-    """Why changes cannot go to a sink so."""
+    """The reason why changes cannot go to a sink so."""
     able = [candidate for candidate in SINK_FORMATS if changes in candidate.takes]
     if changes == "snapshot":
         names = format_list([name for candidate in able for name in candidate.names], "or")
@@ -252,7 +252,8 @@ def _once(draft: Draft) -> str:
         return "write SELECT TABLE; or declare a watermark, which closes windows: each group then comes out once."
     time = times[0].column.name
     is_distinct = draft.group is not None and not draft.group.aggregates
-    if is_distinct or (draft.top is not None and draft.top.limit == 1 and draft.top.by and not draft.top.ties):
+    top = draft.top
+    if is_distinct or (top is not None and top.limit - top.offset == 1 and top.by and not top.ties):
         return "add `WITHIN 10 MINUTES` behind it: rows that repeat another within that time are dropped."
     if draft.top is not None:
         windows = f"`FROM TABLE(TUMBLE(TABLE ..., DESCRIPTOR({time}), INTERVAL '1' HOUR))`"
@@ -347,10 +348,13 @@ def _warn_cut_times(draft: Draft, store: StorageFormats) -> Iterator[QueryWarnin
     if store.key != JSON or draft.refusals or not draft.is_bounded or not draft.scope.is_whole:
         return
     for expr in replace(draft, query=replace(draft.query, store=None)).finish().key:
-        if (type_of(expr, draft.scope.sources) or "").upper().startswith("TIMESTAMP"):
+        type_ = (type_of(expr, draft.scope.sources) or "").upper()
+        if type_.startswith("TIMESTAMP"):
             time = expression_in_words(expr)
             consequence = f"keys whose {time} differs by less than a millisecond are one key"
-            yield QueryWarning(f"STORE KEY AS json writes {time} with milliseconds: {consequence}.", store.span)
+            exact = f"CAST({time} AS STRING)" if type_ == "TIMESTAMP_NTZ" else f"unix_micros({time})"
+            hint = f"GROUP BY `{exact}` keeps them apart"
+            yield QueryWarning(f"STORE KEY AS json writes {time} with milliseconds: {consequence}. {hint}.", store.span)
 
 
 def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:

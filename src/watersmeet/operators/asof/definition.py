@@ -172,7 +172,7 @@ class AsofReference:
         return best
 
     def _distance(self, question: Row, version: int) -> tuple[int, int] | None:
-        """How far a version is, an earlier one a little less; None if it does not fit."""
+        """The distance of a version, an earlier one a little less; None if it does not fit."""
         time = _time(self.join.left, question)
         if (self.join.direction == "backward" and version > time) or (self.join.strict and version == time):
             return None

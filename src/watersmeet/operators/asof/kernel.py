@@ -70,7 +70,7 @@ AsofKind = Literal["inner", "left"]
 """The treatment of a question without an answer. ``inner``: it is dropped. ``left``: it is emitted padded."""
 
 Direction = Literal["backward", "forward", "nearest"]
-"""Where a version may lie. ``backward``: at or before the question. ``forward``: at or after it. ``nearest``: both."""
+"""The place of a version. ``backward``: at or before the question. ``forward``: at or after it. ``nearest``: both."""
 
 
 @dataclass(frozen=True)

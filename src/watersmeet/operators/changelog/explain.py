@@ -13,7 +13,7 @@ from watersmeet.operators.outcomes import OutcomeKind
 
 
 def facts(query: AnalyzedQuery, join: AnalyzedTableJoin, names: Names) -> list[Fact]:
-    """How long rows are retained, what happens to unmatched ones, and what an equality would save."""
+    """The retention of rows, what happens to unmatched ones, and what an equality would save."""
     left, right = rows_of(join.left, names), rows_of(join.right, names)
     return [
         keys(join.keys),

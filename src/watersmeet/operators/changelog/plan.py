@@ -31,7 +31,7 @@ def plan(join: AnalyzedTableJoin, inputs: tuple[PortPlan, ...], types: Types) ->
 
 
 def _routes(kind: JoinKind, *, keyed: bool) -> tuple[Route, Route]:
-    """Where the rows of each table go: without a key one is spread and the other is in all shards."""
+    """The routes of the rows of each table: without a key one is spread and the other is in all shards."""
     if keyed:
         return ("key", "key")
     if kind == "full":

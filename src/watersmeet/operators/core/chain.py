@@ -26,7 +26,7 @@ Piece = pa.Table | Emission
 
 @dataclass(frozen=True)
 class Inlet:
-    """How what a join hands out arrives at a port of the next one.
+    """The form in which what a join hands out arrives at a port of the next one.
 
     - ``port``: that port
     - ``schema``: the rows as they arrive; ``columns``: which column of the join's rows each of its fields is

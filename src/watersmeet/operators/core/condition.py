@@ -57,7 +57,7 @@ Condition = ColumnRef | Constant | Apply
 
 
 Columns = Callable[[str], pa.Array]
-"""How a condition finds the values of a column."""
+"""A function that finds the values of a column for a condition."""
 
 
 def evaluate(condition: Condition, columns: Columns, rows: int) -> pa.Array:
@@ -90,7 +90,7 @@ def evaluate(condition: Condition, columns: Columns, rows: int) -> pa.Array:
 
 
 def holds(condition: Condition, columns: Columns, rows: int) -> npt.NDArray[np.bool_]:
-    """Where the condition is true; unknown is not true."""
+    """A mask of the places where the condition is true; unknown is not true."""
     value = evaluate(condition, columns, rows)
     if pa.types.is_null(value.type):
         return np.zeros(rows, np.bool_)
@@ -260,7 +260,7 @@ def compare(operator: Operator, left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def null_safe_equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where two arrays hold the same value; NULL is the same as NULL and NaN as NaN, at every depth."""
+    """A mask of the places where two arrays are the same; NULL is the same as NULL and NaN as NaN, at every depth."""
     kind = left.type
     if pa.types.is_nested(kind):
         return _equal_nested(left, right)
@@ -279,7 +279,7 @@ def null_safe_equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
 def null_safe_equal_at(
     keys: Sequence[pa.Array], at: Ints, others: Sequence[pa.Array], places: Ints
 ) -> npt.NDArray[np.bool_]:
-    """Where all keys at these positions are the same as the others at theirs."""
+    """A mask of the positions at which all keys are the same as the others at theirs."""
     equal = np.ones(at.size, np.bool_)
     for mine, theirs in zip(keys, others, strict=True):
         equal &= null_safe_equal(mine.take(pa.array(at)), theirs.take(pa.array(places)))
@@ -330,7 +330,7 @@ class Windows:
 
     @property
     def longest(self) -> int:
-        """How long the longest of them is.
+        """The length of the longest of them.
 
         >>> windows_of("CUMULATE", (10, 60)).longest, windows_of("HOP", (10, 25)).longest
         (60, 25)

@@ -142,7 +142,7 @@ def reach(times: Ints, low: int | None, high: int | None) -> tuple[Ints, Ints]:
 
 
 def distances(times: Ints, others: Ints) -> npt.NDArray[np.uint64]:
-    """How far times are from others, whichever are later: up to 2**64 - 1, which a signed number does not hold.
+    """The distances of times from others, whichever are later: up to 2**64 - 1, which a signed number does not hold.
 
     >>> distances(np.array([1, LOWEST]), np.array([3, HIGHEST])).tolist() == [2, 2**64 - 1]
     True
@@ -288,7 +288,7 @@ _SHIFT, _ONE = np.int64(50), 1023 * _PARTS
 
 
 def build_histogram(lengths: Ints | NDArray[np.uint64], weight: float = 1.0) -> Histogram:
-    """How many lengths lie in each range; a negative one is as long as its opposite.
+    """The number of lengths in each range; a negative one is as long as its opposite.
 
     >>> [int(n) for n in np.flatnonzero(build_histogram(np.array([0, 1, 1, -4])))]
     [0, 1, 9]

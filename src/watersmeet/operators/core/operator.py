@@ -62,7 +62,7 @@ class PortWindow:
 
 @dataclass(frozen=True)
 class Port:
-    """How one side's rows arrive. A family asks for what matters to it, and leaves the rest empty.
+    """The rows of one side as they arrive. A family asks for what matters to it, and leaves the rest empty.
 
     - ``columns``: what the result shows of a row, in order
     - ``times``: the watermarked columns (TIMESTAMP, DATE or integers), which are also the names of their watermarks
@@ -390,9 +390,18 @@ class StreamOperator(ABC):
         return frozenset(number for number, side in enumerate(self.ports) if side.upsert_key)
 
     @property
+    def arrival_rule(self) -> str:
+        """Why another order of arrival may give another result, as a sentence; "" if it does not.
+
+        The changes of a table have one order, so upserts do not count.
+        """
+        streams = [number for number in self.ports_in_arrival_order if not self.ports[number].upsert_key]
+        return "among rows that are equal in their order, the first to arrive counts" if streams else ""
+
+    @property
     @abstractmethod
     def ports(self) -> tuple[Port, ...]:
-        """How the rows of each port arrive."""
+        """The ports, each with how its rows arrive."""
 
     @property
     @abstractmethod
@@ -492,11 +501,11 @@ class StreamOperator(ABC):
 
 
 WATERMARK_PREFIX = "watermark:"
-"""How the names of marks in them begin: per watermarked column, the mark of the shard that is furthest behind."""
+"""The prefix of the names of marks in them: per watermarked column, the mark of the shard that is furthest behind."""
 EXAMPLE_PREFIX = "example:"
-"""How the names begin under which some rows are told, by kind, as JSON."""
+"""The prefix of the names under which some rows are reported, by kind, as JSON."""
 OWN_WATERMARK_PREFIX = "own:"
-"""How the names of marks begin that a side has by itself, whether the other side is as far or not."""
+"""The prefix of the names of marks that a side has by itself, whether the other side is as far or not."""
 
 
 def port_names(ports: int) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ from watersmeet.operators.core.changes import key_ids
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.matching import HIGHEST, Bools, Ints
 
+MOST_RANKS = 2**31 - 1
+"""The limit of ranks where there is none: they are INTs, as in Spark."""
+
 
 @dataclass(frozen=True)
 class SortColumn:
@@ -102,7 +105,7 @@ def _places(array: pa.Array) -> Ints:
 
 
 def _group_starts(values: Ints) -> Bools:
-    """Where values differ from the one before."""
+    """A mask of the values that differ from the one before."""
     return np.append(True, values[1:] != values[:-1])
 
 

@@ -19,10 +19,11 @@ from watersmeet.operators.core.matching import Ints, as_int64, stable_order
 from watersmeet.operators.core.operator import Port
 
 Route = Literal["key", "partition", "time", "spread", "all", "one"]
-"""Where a row goes: to the shard of its ``key`` (if that is NULL, to one that follows from its primary key or from all
-its columns, see `route_codes`), to that of its ``partition`` (if that is NULL, all to one); without a key, to a shard
-by its ``time``, or ``spread`` by all its columns (equal rows go the same way), or to ``all`` shards; or every row to
-``one`` shard."""
+"""The route of a row: to the shard of its ``key`` (if that is NULL, to one that follows from its primary key or from
+all its columns, see `route_codes`), to that of its ``partition`` (if that is NULL, all to one); without a key, to a
+shard by its ``time``, or ``spread`` by all its columns (equal rows go the same way), or to ``all`` shards; or every row
+to ``one`` shard.
+"""
 
 Hashes = npt.NDArray[np.uint64]
 _Bytes, _Ints = npt.NDArray[np.uint8], npt.NDArray[np.int64]

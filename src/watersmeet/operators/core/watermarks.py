@@ -242,7 +242,7 @@ def watermark_behind(time: int, lag: int) -> int:
 
 
 def distance_behind(watermark: int, times: Ints) -> Ints:
-    """How far times are behind a watermark that is after them; the highest number where they are further."""
+    """The distances of times behind a watermark that is after them; the highest number where they are further."""
     by = watermark - times
     return np.where(by < 0, HIGHEST, by)
 

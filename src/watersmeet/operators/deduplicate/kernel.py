@@ -263,10 +263,10 @@ def _divide(order: Ints, heads: Ints, begin: Ints, end: Ints) -> Bools:
     order[by_number] = np.arange(order.size)
     low, high = heads, np.append(heads[1:], order.size)
     # The first of so many rows from each on: of 1, 2, 4, ... Those that would go beyond the last row are never read.
-    firsts = [order.astype(np.int32 if order.size < 2**31 else np.int64)]
+    of_width = [order.astype(np.int32 if order.size < 2**31 else np.int64)]
     for width in (1 << n for n in range(int((high - low).max(initial=1)).bit_length() - 1)):
-        firsts.append(np.minimum(firsts[-1], np.append(firsts[-1][width:], firsts[-1][-width:])))
-    of_widths = np.stack(firsts)
+        of_width.append(np.minimum(of_width[-1], np.append(of_width[-1][width:], of_width[-1][-width:])))
+    of_widths = np.stack(of_width)
     while low.size:
         level = np.frexp(high - low)[1] - 1
         chosen = by_number[np.minimum(of_widths[level, low], of_widths[level, high - (1 << level)])]

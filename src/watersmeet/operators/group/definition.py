@@ -174,8 +174,7 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa
     Decimal('0.333333')
     """
     function, columns = aggregate.kind, aggregate.columns
-    if aggregate.order and function_of(function).is_ordered:
-        rows = sorted(rows, key=cmp_to_key(lambda one, other: _compare_in_order(one[0], other[0], aggregate.order)))
+    rows = _sort_rows(aggregate, rows)
     match function:
         case "count":
             return sum(weight for row, weight in rows if all(row[name] is not None for name in columns))
@@ -189,15 +188,8 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa
         case "count distinct":
             inputs = [[row[name] for name in columns] for row, _ in rows]
             return len({repr(freeze([as_key(one) for one in each])) for each in inputs if None not in each})
-        case "collect_list" | "listagg":
-            inputs = [(row[columns[0]], weight) for row, weight in rows]
-            values = [one for one, weight in inputs if one is not None for _ in range(weight)]
-            return _list_or_text(function, values, aggregate.constants)
-        case "collect_set" | "collect_list distinct" | "listagg distinct":
-            inputs = {repr(one): one for row, _ in rows if (one := as_key(row[columns[0]])) is not None}
-            values = sorted(inputs.values(), key=cmp_to_key(lambda one, other: compare(one, other) or 0))
-            is_turned = any(by.descending for by in aggregate.order)
-            return _list_or_text(function, values[::-1] if is_turned else values, aggregate.constants)
+        case "collect_list" | "listagg" | "collect_set" | "collect_list distinct" | "listagg distinct":
+            return _collect(aggregate, [(row[columns[0]], weight) for row, weight in rows])
         case "percentile" | "percentile_disc" | "percentile list" | "percentile_disc list":
             return _percentiles(aggregate, [(row[columns[0]], weight) for row, weight in rows])
         case "min" | "bool_and" | "min_by" | "max" | "bool_or" | "max_by" | "min distinct" | "max distinct":
@@ -223,10 +215,22 @@ _BITS: Mapping[str, Callable[[int, int], int]] = {
 }
 
 
-def _list_or_text(function: str, values: list[Any], constants: Sequence[float | str]) -> Any:
-    if not function.startswith("listagg"):
+def _collect(aggregate: Aggregate, weighted: list[tuple[Any, int]]) -> Any:
+    """The values that are not NULL, as a list or a text: in their order, or as a set in that of the values."""
+    values = [one for one, weight in weighted if one is not None for _ in range(weight)]
+    if function_of(aggregate.function).fold == "set":
+        once = {repr(one): one for one in map(as_key, values)}
+        values = sorted(once.values(), key=cmp_to_key(lambda one, other: compare(one, other) or 0))
+        values = values[::-1] if any(by.descending for by in aggregate.order) else values
+    if not aggregate.kind.startswith("listagg"):
         return values
-    return str(constants[0]).join(values) if values else None
+    return str(aggregate.constants[0]).join(values) if values else None
+
+
+def _sort_rows(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Sequence[tuple[Row, int]]:
+    """The rows in the order that an aggregate asks for, equal ones in the order of their arrival."""
+    order = aggregate.order if function_of(aggregate.function).is_ordered else ()
+    return sorted(rows, key=cmp_to_key(lambda one, other: _compare_in_order(one[0], other[0], order)))
 
 
 def _compare_in_order(one: Row, other: Row, order: Sequence[SortColumn]) -> int:

@@ -49,7 +49,7 @@ class GroupedRows:
 
     @cached_property
     def starts(self) -> Ints:
-        """Where in `order` each group begins."""
+        """The positions in `order` at which groups begin."""
         return np.searchsorted(self.ids[self.order], np.arange(self.groups))
 
     def sums(self, values: npt.NDArray[np.int64]) -> Ints:
@@ -80,11 +80,11 @@ class GroupedDoubles:
 
     @property
     def count(self) -> Ints:
-        """How many there are per group."""
+        """The number per group."""
         return np.add.reduceat(self.weights, self.rows.starts)
 
     def count_kind(self, kind: Callable[[Doubles], Bools]) -> Ints:
-        """How many there are of a kind that is not finite, per group."""
+        """The number of those of a kind that is not finite, per group."""
         if self._is_all_finite:
             return np.zeros(self.rows.groups, np.int64)
         return np.add.reduceat(self.weights * kind(self.values), self.rows.starts)
@@ -100,7 +100,7 @@ class Fold(Protocol):
 
     @property
     def width(self) -> int:
-        """How many accumulators there are."""
+        """The number of accumulators."""
         ...
 
     def fold(self, rows: GroupedRows, old: Sequence[pa.Array]) -> list[pa.Array]:
@@ -171,7 +171,7 @@ class Count:
 
 @dataclass(frozen=True)
 class ExactSum:
-    """How many values there are, and the limbs of their sum, for integers, intervals and decimals."""
+    """The number of values, and the limbs of their sum, for integers, intervals and decimals."""
 
     column: str
     limbs: int
@@ -229,7 +229,7 @@ class ExactMoments:
 
 @dataclass(frozen=True)
 class Moments:
-    """How many values there are, exact sums of the finite ones and of their squares, and how many are not finite."""
+    """The number of values, exact sums of the finite ones and of their squares, and how many are not finite."""
 
     column: str
     width: int = 4
@@ -330,7 +330,7 @@ class Bits:
 
 @dataclass(frozen=True)
 class CountDistinct:
-    """How many different values there are in which no column is NULL; it sees all rows of a group at once."""
+    """The number of different values in which no column is NULL; it sees all rows of a group at once."""
 
     columns: tuple[str, ...]
     width: int = 1
@@ -543,7 +543,7 @@ def normalize_nan(array: pa.Array) -> pa.Array:
 
 
 def is_identical(left: pa.Array, right: pa.Array) -> Bools:
-    """Where values are identical, none of them nested: -0.0 is not identical to 0.0, though equal.
+    """A mask of the places where values are identical, none of them nested: -0.0 is not identical to 0.0, though equal.
 
     >>> is_identical(pa.array([0.0, -0.0, None]), pa.array([-0.0, -0.0, None])).tolist()
     [False, True, True]

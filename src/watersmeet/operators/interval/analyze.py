@@ -324,7 +324,7 @@ ANALYZE = IntervalAnalysis()
 
 
 Cause = Literal["nothing", "one direction", "or", "cast", "not constant", "distinct"]
-"""Why a direction has no bound: the times are not compared, or the comparison is not a bound."""
+"""The reason why a direction has no bound: the times are not compared, or the comparison is not a bound."""
 
 
 def check_watermarks(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> list[Refusal]:

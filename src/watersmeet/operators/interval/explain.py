@@ -111,7 +111,7 @@ def _retention(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -
 
 
 def _end_in_words(expiry: RowExpiry) -> str:
-    """When a row that carries its end is forgotten."""
+    """The time when a row that carries its end is forgotten."""
     end = expression_in_words(expiry.end)
     if expiry.constant:
         amount = amount_in_words(Amount(abs(expiry.constant), expiry.time.family != "integer"))

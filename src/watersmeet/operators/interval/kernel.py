@@ -210,7 +210,7 @@ class IntervalJoinOperator(TwoSided):
         )
 
     def span(self, port: int) -> tuple[int | None, int | None]:
-        """How far the times of matching rows are from those of ``port``; None: not bounded."""
+        """The distance of the times of matching rows from those of ``port``; None: not bounded."""
         lower, upper = self._span
         if port == LEFT:
             return lower, upper
@@ -296,8 +296,8 @@ bounds expire at once have not been emitted yet.
 """
 
 SPARSE = 2
-"""Where rows carry their ends, a block is rewritten once fewer than one row in this many is alive: rows of one time may
-end at any time, and a single long-lived one would retain the others.
+"""A block of rows that carry their ends is rewritten once fewer than one row in this many is alive: rows of one time
+may end at any time, and a single long-lived one would retain the others.
 """
 
 FEW = 256

@@ -72,7 +72,7 @@ def _window(join: AnalyzedIntervalJoin, side: PortPlan) -> PortWindow | None:
 
 
 def _routes(kind: Kind, *, keyed: bool) -> tuple[Route, Route]:
-    """Where the rows of each side go (HZ-32).
+    """The routes of the rows of each side (HZ-32).
 
     Without a key one side goes to all shards and the other, which must be the preserved one, is spread. Of a FULL JOIN
     both sides are preserved: a row in several shards would not know whether it matched in another, so one shard joins.

@@ -104,6 +104,11 @@ class LatestOperator(StreamOperator):
         return frozenset({0})
 
     @property
+    def arrival_rule(self) -> str:
+        """What decides about the result."""
+        return "the row of a key that arrives last replaces the others"
+
+    @property
     def ports(self) -> tuple[Port]:
         """The only port."""
         return (self.port,)

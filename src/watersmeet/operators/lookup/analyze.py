@@ -186,7 +186,7 @@ WAITING = "watersmeet.table.waiting"
 LOAD = "watersmeet.table.load"
 
 DEFAULT_RETENTION = HOUR
-"""How long a stream row waits for its table row by default: the state must stay bounded."""
+"""The time that a stream row waits for its table row by default: the state must stay bounded."""
 
 
 class LookupAnalysis(FamilyAnalysis):

@@ -59,7 +59,7 @@ def _alone(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]:
 
 
 def _wait_remark(join: AnalyzedLookupJoin, stream: str, table: str) -> list[str]:
-    """How long unmatched stream rows wait for a later table row."""
+    """The time that unmatched stream rows wait for a later table row."""
     if not _is_preserving(join) or join.late_table == "ignore":
         return []
     time = [] if join.retention is None else [f"for {format_duration(join.retention)} by the wall clock"]

@@ -19,8 +19,8 @@ A batch is one instant of a shard:
    matched is never looked up again. Where a state continues with another ``late_table``, waiting rows are dropped, or
    rows wait that arrive from then on.
 
-In an INNER, SEMI or ANTI JOIN no row waits. The watermarks of the result are those of the stream, held back by held-back rows;
-waiting rows do not hold them back, so a re-emitted row may be late for a join further on.
+In an INNER, SEMI or ANTI JOIN no row waits. The watermarks of the result are those of the stream, held back by
+held-back rows; waiting rows do not hold them back, so a re-emitted row may be late for a join further on.
 
 See `definition` for the same, one row at a time.
 
@@ -116,7 +116,7 @@ class LookupJoinOperator(TwoSided):
 
     @property
     def stream_side(self) -> Port:
-        """How the rows of the stream arrive."""
+        """The port of the stream."""
         return self.ports[self.stream_port]
 
     def stream(
@@ -140,6 +140,11 @@ class LookupJoinOperator(TwoSided):
         """A table of upserts; and the stream, if rows that wait are dropped, the first ones first."""
         is_limited = self.can_reemit and (self.waiting is not None or self.max_rows is not None)
         return super().ports_in_arrival_order.union((self.stream_port,) if is_limited else ())
+
+    @property
+    def arrival_rule(self) -> str:
+        """What decides about the result."""
+        return "a row is looked up in the table as it is when the row arrives"
 
     @property
     def watermark_dependencies(self) -> tuple[str, ...]:

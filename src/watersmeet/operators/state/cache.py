@@ -27,7 +27,7 @@ SHARE = 16
 the size when it has added its part of that, by the number of cores.
 """
 ADMIT_EVERY = 8
-"""Where there is no room, only one in this many runs that are read again is admitted, evicting others. A state larger
+"""If there is no room, only one in this many runs that are read again is admitted, evicting others. A state larger
 than the budget is read in full in every batch: if each run evicted the oldest, none would be cached when it is needed.
 """
 HELD = 2**30

@@ -201,7 +201,7 @@ BYTES_PER_PIECE = 64 * 2**20
 
 
 def rows_per_piece(*sides: KeyedRows) -> int:
-    """How many rows of a result come out at once, where each is made of a row of each side."""
+    """The number of rows of a result that come out at once, if each is made of a row of each side."""
     size = sum(rows.table.nbytes // max(1, len(rows)) for rows in sides)
     return max(1, min(ROWS_PER_PIECE, BYTES_PER_PIECE // max(1, size)))
 
@@ -218,7 +218,7 @@ def to_record_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class Budget:
-    """How runs are stored and merged: no result depends on it.
+    """The limits by which runs are stored and merged: no result depends on it.
 
     - ``block``: rows of a block at most; one of many bytes has fewer
     - ``merge_at``: this many runs of similar size are merged: a row is rewritten once per size it passes through

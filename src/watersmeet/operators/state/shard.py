@@ -313,7 +313,7 @@ MOST_ENDS = 1_024
 
 @dataclass(frozen=True)
 class EndCounts:
-    """How many groups there are by the end of their windows; ends are rounded up to a multiple of ``grain``.
+    """The number of groups by the end of their windows; ends are rounded up to a multiple of ``grain``.
 
     The grain is a power of two, and doubles until there are at most `MOST_ENDS` different ends: sessions have as many
     as there are sessions, and every batch writes all counts. Groups whose windows have ended are counted until their
@@ -336,7 +336,7 @@ class EndCounts:
 
     @property
     def total(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return sum(self.counts.values())
 
     def with_changes(self, ends: Ints, changes: Ints) -> EndCounts:

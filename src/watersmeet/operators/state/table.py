@@ -262,7 +262,7 @@ def _rows_of_codes(rows: KeyedRows, codes: Ints) -> list[KeyedRows]:
 
 
 TIMELINE_BUDGET = Budget(block=8_192, smallest_tier=4_096, smallest_at=9, largest=4_096, sparse=1)
-"""When rows leave, a block of the remaining ones replaces theirs; blocks that are at most half full merge in time."""
+"""A block of the remaining rows replaces one that rows leave; blocks that are at most half full merge in time."""
 
 
 @dataclass(frozen=True)

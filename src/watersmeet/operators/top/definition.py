@@ -10,7 +10,7 @@ from typing import Any
 
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
-from watersmeet.operators.core.rowwise import Row, compare, event_time, freeze, live_rows
+from watersmeet.operators.core.rowwise import Row, as_key, compare, event_time, freeze, live_rows
 from watersmeet.operators.top.kernel import SortColumn, TopNOperator
 
 
@@ -31,6 +31,7 @@ class TopReference:
         self.top = top
         self.rows: list[tuple[Row, int]] = []
         self.shown: Counter[tuple[Any, ...]] = Counter()
+        self.stored = 0
         self._watermark: int | None = None
 
     def step(
@@ -53,7 +54,7 @@ class TopReference:
         final_watermarks = self._advance_watermark(watermarks)
         self.rows = [(row, weight) for row, weight in self.rows if not self._is_late(row)]
         self.shown = self._top_rows()
-        state = (self.shown.total(),)
+        state = (self.stored,)
         rows = [(*row, number) for row, number in changes.items()]
         if self.top.emit == "final":
             after.subtract(self.shown)
@@ -89,13 +90,19 @@ class TopReference:
         live = self._live_rows()
         for row, weight in sorted(live, key=cmp_to_key(lambda one, other: self._compare(one[0], other[0]))):
             group = self._group(row)
-            number = min(weight, self.top.limit - shown.get(group, 0))
+            number, before = min(weight, self.top.limit - shown.get(group, 0)), None
             if self.top.ties:
-                group_rows = [(other, times) for other, times in live if self._group(other) == group]
-                before = sum(times for other, times in group_rows if self._compare(other, row) < 0)
+                others = [(other, times) for other, times in live if self._group(other) == group]
+                preceding = [(other, times) for other, times in others if self._compare(other, row) < 0]
+                values = {freeze([as_key(other[by.column]) for by in self.top.order]) for other, _ in preceding}
+                before = len(values) if self.top.is_dense else sum(times for _, times in preceding)
                 number = weight if before < self.top.limit else 0
-            counts[tuple(freeze(row[name]) for name in self.top.columns)] += number
+            for copy in range(number):
+                rank = shown.get(group, 0) + copy + 1 if before is None else before + 1
+                numbered = () if self.top.number is None else (rank,)
+                counts[(*(freeze(row[name]) for name in self.top.columns), *numbered)] += rank > self.top.offset
             shown[group] = shown.get(group, 0) + number
+        self.stored = sum(shown.values())
         return +counts
 
     def _group(self, row: Row) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watersmeet.logical.query import AnalyzedTop
 from watersmeet.logical.words import Fact, expression_in_words
+from watersmeet.operators.core.order import MOST_RANKS
 from watersmeet.operators.core.rowwise import Row, event_time
 from watersmeet.operators.explainer import FamilyTracer, StageExplainer, TraceContext
 from watersmeet.operators.outcomes import OutcomeKind, value_in_words, window_end
@@ -20,7 +21,7 @@ def facts(top: AnalyzedTop) -> list[Fact]:
     if top.time is not None:
         does = "kept" if top.emit == "changes" else "emitted once; kept"
         ended = [f"{does} until the watermark of {top.time} passes the end of the window"]
-    limit = f"{top.limit}{', and rows equal to the last' * top.ties}"
+    limit = f"{top.limit_in_words or 'none'}{', and rows equal to the last' * (top.ties and bool(top.limit_in_words))}"
     return [("first of each", groups), ("order by", words), ("limit", [limit]), ("groups", ended)]
 
 
@@ -50,6 +51,9 @@ class _TopTracer(FamilyTracer):
 
 def _first(context: TraceContext) -> str:
     limit, ties = context.operator.limit, context.operator.ties
+    if context.operator.offset or limit == MOST_RANKS or context.operator.is_dense:
+        last = "" if limit == MOST_RANKS else f" to {limit}"
+        return f"among the ranks {context.operator.offset + 1}{last or ' and above'}"
     if ties:
         return f"among the first {limit} rows, or equal to the last of them"
     return "the first row" if limit == 1 else f"among the first {limit} rows"

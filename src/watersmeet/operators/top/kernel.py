@@ -3,7 +3,9 @@
 Definition. Rows are ordered by some columns, ascending or descending, NULLs first or last; NaN is greater than any
 number. Among equal rows the earlier arrival comes first. The table shows the first n rows, or the first n of each
 group: rows whose group columns are equal, NULL to NULL, NaN to NaN. With ties, rows that are equal in the order share
-one rank, the number of rows before all of them: all of them are shown or none, however many there are.
+one rank, the number of rows before all of them: all of them are shown or none, however many there are. Dense ranks
+count the different values before them instead. The first rows may be skipped, and the rank, which begins with 1, may be
+a column of the result: a row whose rank changes is then retracted and shown again.
 
 Rows of a stream are never retracted, so only the shown ones are stored. Input with weights is a changelog: a row counts
 as often as its weight says, a negative weight retracts rows, and all rows are stored, since any of them may move up
@@ -30,6 +32,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.operators.core.changes import WEIGHT, concat_tables, consolidate_changes, key_ids, row_codes
 from watersmeet.operators.core.condition import null_safe_equal
@@ -79,7 +82,9 @@ class TopNOperator(StreamOperator):
     - ``position``: the column with the delivery order of a batch's rows; None: they are in that order
     - ``by``: the group columns; empty: all rows are one group
     - ``code``: an int64 column that is equal wherever the group columns are; None: it is computed
-    - ``ties``: rows that are equal in the order share one rank
+    - ``ties``: rows that are equal in the order share one rank; ``is_dense``: the next rank is one more
+    - ``offset``: ranks up to this one are not shown; ``number``: the column with the rank, between ``columns`` and
+      ``#weight``; None: it is not shown
     - ``final_key``: the time column of ``by`` by which groups become final. Of a table it is also the name of its
       watermark; of a stream it is ``before_end`` the end of a window that the watermark of ``time`` closes
     - ``finality_outputs``: the names under which that watermark is emitted, each with its delay
@@ -109,6 +114,9 @@ class TopNOperator(StreamOperator):
     time: str | None = None
     before_end: int = 0
     emit: Emit = "changes"
+    offset: int = 0
+    number: str | None = None
+    is_dense: bool = False
 
     def __post_init__(self) -> None:
         if self.emit == "final" and self.time is None:
@@ -182,7 +190,7 @@ class TopNOperator(StreamOperator):
             return ()
         rows = merge_equal_rows(closed)
         rows = rows.take(np.repeat(np.arange(len(rows)), rows.weights))
-        table = pa.Table.from_batches([rows.table]).select(list(self.columns))
+        table = self.number_rows(rows).drop_columns([WEIGHT])
         return (table,) if table.num_rows else ()
 
     def _finality_bound(self, shard: Shard) -> tuple[FinalityBound | None, int]:
@@ -213,7 +221,7 @@ class TopNOperator(StreamOperator):
         return np.concatenate([self._ends(before), self._ends(after)]), np.concatenate([-before.weights, after.weights])
 
     def _count_shown(self, shard: Shard) -> tuple[EndCounts, bool]:
-        """How many rows are shown by the end of their windows, and whether the state was written with these ends."""
+        """The number of shown rows by the end of their windows, and whether the state was written with these ends."""
         numbers = shard.state.directory.numbers
         if self.time is None:
             return EndCounts({int(HIGHEST): int(numbers.get("shown", 0))}), True
@@ -291,21 +299,61 @@ class TopNOperator(StreamOperator):
         for block in spine.blocks:
             spine.drop(block)
         spine.add(self.layout.sort(after))
-        tables = [to_changes(part).select([*self.columns, WEIGHT]) for part in (negate(before), after) if len(part)]
-        changes = consolidate_changes(concat_tables(tables), self.columns) if tables else None
+        return self.difference(before, after)
+
+    def difference(self, before: KeyedRows, after: KeyedRows) -> tuple[pa.Table, ...]:
+        """The changes from some shown rows to others."""
+        parts = [(self.number_rows(rows), sign) for rows, sign in ((before, -1), (after, 1)) if len(rows)]
+        tables = [
+            table.set_column(table.num_columns - 1, WEIGHT, pc.multiply(table.column(WEIGHT), pa.scalar(sign)))
+            for table, sign in parts
+        ]
+        changes = consolidate_changes(concat_tables(tables), self.visible_columns) if tables else None
         return (changes,) if changes is not None and changes.num_rows else ()
 
-    def visible_weights(self, rows: KeyedRows, before: Ints, is_first: Bools) -> Ints:
-        """The shown weight of each row, given the weight ``before`` it; ``is_first``: a new group begins."""
-        if not self.ties or not len(rows):
-            return np.clip(self.limit - before, 0, rows.weights)
+    def number_rows(self, rows: KeyedRows) -> pa.Table:
+        """The rows as they are shown, with their weights: with their ranks, and without those that are skipped."""
+        if self.number is None and not self.offset:
+            return to_changes(rows).select([*self.columns, WEIGHT])
+        groups = key_ids(rows.table, self.by) if self.by else np.zeros(len(rows), np.int64)
+        order = self._argsort(rows)
+        order = order[stable_order(groups[order])]
+        rows, groups = rows.take(order), groups[order]
+        before = np.cumsum(rows.weights) - rows.weights
+        is_first = np.append(True, groups[1:] != groups[:-1])[: len(rows)]
+        starts = np.flatnonzero(is_first)
+        before -= np.repeat(before[starts], np.diff(np.append(starts, len(rows))))
+        copies = np.repeat(np.arange(len(rows)), rows.weights)
+        if self.ties:
+            ranks = self._shared_ranks(rows, before, is_first)[copies]
+        else:
+            # Equal rows stand as one, and each has a number.
+            firsts = np.cumsum(rows.weights) - rows.weights
+            ranks = before[copies] + np.arange(copies.size) - firsts[copies]
+        is_shown = ranks >= self.offset
+        table = pa.Table.from_batches([rows.table.take(pa.array(copies[is_shown]))]).select(list(self.columns))
+        if self.number is not None:
+            table = table.append_column(self.number, pa.array(ranks[is_shown] + 1, pa.int32()))
+        return table.append_column(WEIGHT, pa.array(np.ones(table.num_rows, np.int64)))
+
+    def _shared_ranks(self, rows: KeyedRows, before: Ints, is_first: Bools) -> Ints:
+        """For each of the sorted rows how many rows precede all its equals, or how many different ones."""
         begins = is_first.copy()
         begins[:1] = True
         for by in self.order:
             column = rows.table.column(by.column)
             begins[1:] |= ~null_safe_equal(column.slice(1), column.slice(0, len(rows) - 1))
-        place = before[np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))]
-        return np.where(place < self.limit, rows.weights, 0)
+        places = np.arange(len(rows))
+        if not self.is_dense:
+            return before[np.maximum.accumulate(np.where(begins, places, 0))]
+        numbers = np.cumsum(begins)
+        return numbers - numbers[np.maximum.accumulate(np.where(is_first, places, 0))]
+
+    def visible_weights(self, rows: KeyedRows, before: Ints, is_first: Bools) -> Ints:
+        """The shown weight of each row, given the weight ``before`` it; ``is_first``: a new group begins."""
+        if not self.ties or not len(rows):
+            return np.clip(self.limit - before, 0, rows.weights)
+        return np.where(self._shared_ranks(rows, before, is_first) < self.limit, rows.weights, 0)
 
     def _argsort(self, rows: KeyedRows) -> Ints:
         keys = [ranks_of(rows.table.column(by.column), by) for by in self.order] if len(rows) else []
@@ -333,9 +381,9 @@ class TopNOperator(StreamOperator):
         return () if self.final_key is None or self.time is not None else (self.final_key,)
 
     @property
-    def top_n(self) -> TopN:
-        """The top-N that it shows."""
-        return TopN(self.by, self.order, self.limit)
+    def top_n(self) -> TopN | None:
+        """The top-N that it reads; None: a row may be in it however many precede it."""
+        return None if self.is_dense else TopN(self.by, self.order, self.limit)
 
     @property
     def ports_in_arrival_order(self) -> frozenset[int]:
@@ -349,8 +397,17 @@ class TopNOperator(StreamOperator):
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """The weight of a change."""
-        return (WEIGHT,) if self.emit == "changes" else ()
+        """The rank, if it is shown, and the weight of a change."""
+        return (*self.visible_columns[len(self.columns) :], *((WEIGHT,) if self.emit == "changes" else ()))
+
+    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
+        """The types of the rank and of a weight."""
+        return tuple(pa.int32() if name == self.number else pa.int64() for name in self.extra)
+
+    @property
+    def visible_columns(self) -> tuple[str, ...]:
+        """The columns of the result."""
+        return self.columns if self.number is None else (*self.columns, self.number)
 
     @property
     def identity(self) -> Identity:
@@ -360,6 +417,9 @@ class TopNOperator(StreamOperator):
         # Omitted without groups, so that identities from before groups existed stay equal.
         by = {"by": names.canonical_list(self.by)} if self.by else {}
         by |= {"ties": True} if self.ties else {}
+        by |= {"dense": True} if self.is_dense else {}
+        by |= {"offset": self.offset} if self.offset else {}
+        by |= {"number": True} if self.number is not None else {}
         if self.time is not None:
             by |= {"window": [names.canonical(str(self.final_key)), self.before_end]}
         by |= {} if self.emit == "changes" else {"emit": self.emit}
@@ -394,9 +454,7 @@ def update_groups(
         after = _top_rows(top, table.layout.merge([stored, new]), argsort)
         difference = merge_equal_rows(table.layout.merge([negate(stored), table.layout.sort(after)]))
         table.spine.add(difference if finality is None else difference.where(finality.is_open(difference)))
-    tables = [to_changes(part).select([*top.columns, WEIGHT]) for part in (negate(before), after) if len(part)]
-    changes = consolidate_changes(concat_tables(tables), top.columns) if tables else None
-    return ((changes,) if changes is not None and changes.num_rows else ()), (before, after)
+    return top.difference(before, after), (before, after)
 
 
 def negate(rows: KeyedRows) -> KeyedRows:

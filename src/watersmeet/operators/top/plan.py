@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from watersmeet.logical.expressions import finality_column
-from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.query import RANK, TOP, AnalyzedQuery
 from watersmeet.logical.relation import AnalyzedView
 from watersmeet.operators.core.changes import POSITION, WEIGHT
 from watersmeet.operators.core.order import SortColumn
@@ -44,6 +44,8 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
         position=position, lags=lags, times=() if time is None else (time,),
     )  # fmt: skip
     first = "first row" if top.limit == 1 else f"first {top.limit} rows"
+    if top.offset or not top.limit_in_words:
+        first = f"rows {top.limit_in_words}" if top.offset else "all rows with their ranks"
     first += f"{' of each group' if by else ''}{', and those equal to the last' * top.ties}"
     why = (
         f"{first}: a table that is kept up to date" if top.emit == "changes" else f"{first}: a stream, without changes",
@@ -61,9 +63,13 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     operator = TopNOperator(
         columns, order, top.limit, is_table, position, by, code, top.ties, final_by,
         handed_on if time is None else top.final_columns, time, top.behind, top.emit, unions=unions_of(lags),
-        idle=idle_of(view) if top.emit == "final" else (),
+        idle=idle_of(view) if top.emit == "final" else (), offset=top.offset,
+        number=None if top.rank is None else f"{TOP}.{RANK}", is_dense=top.is_dense,
     )  # fmt: skip
-    return JoinPlan((port,), operator, columns, (), why, top, name_prefix="the first rows of ")
+    return JoinPlan(
+        (port,), operator, operator.visible_columns, (), why, top, name_prefix="the first rows of ",
+        extra_types=() if operator.number is None else ((operator.number, "INT NOT NULL"),),
+    )  # fmt: skip
 
 
 PLAN = StagePlanner(lambda query: query.top is not None and query.top.within is None, view_to_rank, plan)

@@ -363,7 +363,7 @@ def build_window(scan: AnalyzedLeaf, window: WindowClause) -> AnalyzedWindow:
 
 
 def check_window(draft: Draft, scan: AnalyzedLeaf, window: WindowClause) -> Iterator[Refusal]:
-    """Why the window of a side has no meaning."""
+    """The reason why the window of a side has no meaning."""
     amount, shown = window.amount, amount_in_words(window.amount)
     if amount.value < 0:
         yield _wrong(draft, scan, window.span, "a size cannot be negative", f"{shown} is below zero", "write 0.")

@@ -69,7 +69,7 @@ def window_layout(columns_stored: tuple[str, ...], *, clocked: bool, tracked: bo
 
 
 def insertion_clocks(clocks: Ints, first_clock: int | None) -> Ints:
-    """When rows with these clocks were inserted."""
+    """The times when rows with these clocks were inserted."""
     return clocks if first_clock is None else np.where(clocks == HIGHEST, first_clock, clocks)
 
 
@@ -101,7 +101,7 @@ class EvictionPlan:
         return int(np.count_nonzero(self.discarded | (self.ends == self.forever - 1)))
 
     def count_partitions(self) -> int:
-        """How many partitions the window has after the batch."""
+        """The number of partitions of the window after the batch."""
         return int(np.count_nonzero(np.bincount(self.partitions[self.stay])))
 
 

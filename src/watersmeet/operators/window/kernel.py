@@ -106,7 +106,7 @@ row in the result (boolean).
 
 @dataclass(frozen=True)
 class PartitionLimit:
-    """How many partitions a window stores. A partition is discarded whole.
+    """The number of partitions that a window stores. A partition is discarded whole.
 
     - ``age``: ``size`` microseconds since the last insertion, in whole seconds
     - ``count``: ``size`` partitions, at least 1
@@ -123,7 +123,7 @@ class PartitionLimit:
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """How long the window of a side retains rows.
+    """The retention of the window of a side.
 
     - ``kind``, ``size``: ``count`` of rows; ``delta`` between values of ``column``; ``time`` in microseconds
     - ``column``: for ``delta``, an integer, TIMESTAMP or DATE column; for the latter two, the size is in microseconds
@@ -192,6 +192,11 @@ class WindowJoinOperator(TwoSided):
     def ports_in_arrival_order(self) -> frozenset[int]:
         """Both: arrivals evict, and those that are equal in the order column keep their order."""
         return frozenset({LEFT, RIGHT})
+
+    @property
+    def arrival_rule(self) -> str:
+        """What decides about the result."""
+        return "a window holds the rows that arrived last"
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -329,7 +334,7 @@ class WindowArrivals:
 
     @property
     def count(self) -> int:
-        """How many rows arrive."""
+        """The number of rows that arrive."""
         return len(self.ports) - 2
 
 

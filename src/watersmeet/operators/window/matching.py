@@ -72,7 +72,7 @@ class SortedSide:
         return self.matched[self.places]
 
     def arrival_times(self, join: WindowJoinOperator) -> Ints:
-        """When the rows arrived, by position: by the clock if both windows use it, else by arrival number."""
+        """The times when the rows arrived, by position: by the clock if both windows use it, else by arrival number."""
         rows = self.evictions.rows
         return (rows.clocks if join.is_by_clock else rows.numbers)[self.order]
 
@@ -168,7 +168,7 @@ def join_pieces(
 
 
 def _piece_edges(counts: Positions) -> list[int]:
-    """Where to cut the triggers so that a piece has about the desired number of candidates; a trigger is never cut.
+    """The cuts between triggers so that a piece has about the desired number of candidates; a trigger is never cut.
 
     >>> _piece_edges(np.array([0, 200_000, 100_000, 900_000, 10, 0], np.int32))
     [0, 3, 4, 6]

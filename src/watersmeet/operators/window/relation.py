@@ -85,7 +85,7 @@ class Pad(Clause):
 
 @dataclass(frozen=True)
 class AnalyzedLimit:
-    """When whole partitions of a window are discarded: ``size`` is microseconds of age, partitions or rows."""
+    """The time when whole partitions of a window are discarded: ``size`` is microseconds of age, partitions or rows."""
 
     kind: LimitKind
     size: int

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from watersmeet.logical.query import AnalyzedBranch
 from watersmeet.metrics.metrics import REPORTS
 from watersmeet.metrics.progress import JOIN_PREFIX
 from watersmeet.operators.core.chain import Inlet, Link
@@ -57,6 +58,8 @@ from watersmeet.spark.compile.frames import (
     compile_static_join,
     compile_union,
     compile_view,
+    select_with_others,
+    sql_with_others,
 )
 from watersmeet.spark.connectors import source_connector
 from watersmeet.spark.connectors.reading import PackFiles
@@ -119,12 +122,25 @@ class OperatorInputs:
 
     @property
     def ports(self) -> int:
-        """How many ports the exchange has for it."""
+        """The number of ports that the exchange has for it."""
         return sum(len(stage.ports) for stage in self.stages)
 
 
+def select_branch(branch: AnalyzedBranch, result: DataFrame) -> DataFrame:
+    """The rows of a branch, from those of the result that it shares with others."""
+    changes = [F.col(CHANGE)] if CHANGE in result.columns else []
+    names = [output.name for output in branch.query.outputs]
+    if not branch.alias:
+        return result.select(*(F.col(quote(name)) for name in names), *changes)
+    columns = [F.col(quote(name)).alias(f"{branch.alias}.{name}") for name in result.columns if name != CHANGE]
+    rows = result.select(*columns, *changes)
+    if branch.where:
+        rows = rows.where(F.expr(" AND ".join(part.sql() for part in branch.where)))
+    return rows.select(*(F.expr(o.expr.sql()).alias(o.name) for o in branch.query.outputs), *changes)
+
+
 Clock = Literal["ticks", "marks"]
-"""Where the wall clock comes from: from a source of ticks, or from watermarks, as in a case."""
+"""The source of the wall clock: from a source of ticks, or from watermarks, as in a case."""
 
 
 @dataclass(frozen=True)
@@ -165,10 +181,11 @@ class Compiler:
         if plan.where:
             holds = F.expr(" AND ".join(part.sql() for part in plan.where))
             frame = frame.where(holds | ~row if side_outputs else holds)
-        outputs = [F.expr(output.expr.sql()).alias(output.name) for output in plan.outputs]
+        outputs = [F.expr(sql_with_others(output.expr, frame)).alias(output.name) for output in plan.outputs]
         ports = [F.when(row, port).alias(name) for name, port in port_structs(plan)]
         weight = [F.col(quote(WEIGHT))] if plan.is_changelog else []
-        result = frame.select(*outputs, *ports, *weight, *(F.col(name) for name in side_outputs))
+        columns = [*outputs, *ports, *weight, *(F.col(name) for name in side_outputs)]
+        result = select_with_others(frame, plan.outputs, columns)
         return explode_changes(result) if plan.is_changelog else result
 
     def compile_rows(self, plan: RelationPlan, join: JoinOutput | None = None) -> InputFrame:

@@ -129,36 +129,65 @@ def compile_view(plan: ViewPlan, side: InputFrame, spark: SparkSession) -> Input
     times = {outer for _, outer in plan.watermarks}
     columns: list[Column] = []
     for output, name in zip(plan.outputs, plan.columns, strict=True):
-        sql = _sql_with_watermarks(output.expr) if WATERMARKS_COLUMN in side.frame.columns else output.expr.sql()
+        sql = sql_with_others(output.expr, side.frame)
         bare = not guarded or name in times or output.expr.op == "column"
         columns.append(F.expr(sql if bare else f"IF({quote(KEEP)}, {sql}, NULL)").alias(name))
     passthrough = [
         _passthrough_column(name, plan) for name in (KEEP, *PASSTHROUGH_COLUMNS) if name in side.frame.columns
     ]
-    frame = side.frame.select(*columns, *passthrough)
+    frame = select_with_others(side.frame, plan.outputs, [*columns, *passthrough])
     return InputFrame(frame, _nullable(plan.outputs, plan.columns, side, spark), side.joins, side.feeds).where(
         plan.filters
     )
 
 
 _WINDOW_CALL = re.compile(r"window\s*\(\s*$", re.IGNORECASE)
+_SLIDE = re.compile(r"\s*,\s*'[^']*'\s*,\s*'([^']*)'\s*(,\s*'[^']*'\s*)?\)")
+_IS_ONLY_COPY = "#is_only_copy"
 
 
-def _sql_with_watermarks(expr: Expr) -> str:
-    """The SQL of an expression in a frame that also has watermarks, which are rows without a time.
+def sql_with_others(expr: Expr, frame: DataFrame) -> str:
+    """The SQL of an expression in a frame that also has watermarks, late rows and the like, which have no times.
 
     Spark drops every row whose window has no time, so these rows get one.
     """
+    others = _others(frame)
+    if not others or not any(_is_windowed(expr, ref) for ref in expr.refs):
+        return expr.sql()
+    return expr.sql(lambda ref: _time(ref, others) if _is_windowed(expr, ref) else quote(ref.column))
 
-    def is_time(ref: Reference) -> bool:
-        return not ref.path and _WINDOW_CALL.search(expr.text[: ref.start]) is not None
 
-    def name(ref: Reference) -> str:
-        if not is_time(ref):
-            return quote(ref.column)
-        return f"coalesce({quote(ref.column)}, IF({quote(WATERMARKS_COLUMN)} IS NULL, NULL, DATE '1970-01-01'))"
+def select_with_others(frame: DataFrame, outputs: Iterable[Output], columns: Iterable[Column]) -> DataFrame:
+    """Columns of a frame; of its watermarks, late rows and the like each once, also where windows slide.
 
-    return expr.sql(name) if expr.op == "other" and any(map(is_time, expr.refs)) else expr.sql()
+    Spark repeats a row for each window that it is in. One of these windows ends no more than a slide after the time.
+    """
+    others = _others(frame)
+    calls = ((output.expr, ref) for output in outputs for ref in output.expr.refs if _is_windowed(output.expr, ref))
+    slides = ((ref, match) for expr, ref in calls if (match := _SLIDE.match(expr.text[ref.end :])) is not None)
+    ref, match = next(slides, (None, None))
+    if not others or ref is None or match is None:
+        return frame.select(*columns)
+    time = _time(ref, others)
+    is_only = f"NOT ({others}) OR window({time}{match[0]}.end <= {time} + INTERVAL '{match[1]}'"
+    selected = frame.select(*columns, F.expr(is_only).alias(_IS_ONLY_COPY))
+    return selected.where(F.col(quote(_IS_ONLY_COPY))).drop(_IS_ONLY_COPY)
+
+
+def _others(frame: DataFrame) -> str:
+    """The condition of rows that are not rows of a result; empty if the frame has none."""
+    names = (WATERMARKS_COLUMN, LATE_ROW, *SIDE_OUTPUT_COLUMNS)
+    return " OR ".join(f"{quote(name)} IS NOT NULL" for name in names if name in frame.columns)
+
+
+def _is_windowed(expr: Expr, ref: Reference) -> bool:
+    """Whether a column of an expression is the time of ``window(time, ...)``."""
+    return expr.op == "other" and not ref.path and _WINDOW_CALL.search(expr.text[: ref.start]) is not None
+
+
+def _time(ref: Reference, others: str) -> str:
+    """A time that only rows of a result may lack."""
+    return f"coalesce({quote(ref.column)}, IF({others}, DATE '1970-01-01', NULL))"
 
 
 def compile_union(plan: UnionPlan, inputs: list[InputFrame]) -> InputFrame:
@@ -178,7 +207,8 @@ def compile_union(plan: UnionPlan, inputs: list[InputFrame]) -> InputFrame:
         name: any(side.nullable[taken[place]] for side, taken in zip(inputs, plan.taken, strict=True))
         for place, name in enumerate(plan.columns)
     }
-    return InputFrame(frame, nullable, (), inputs[0].feeds).where(plan.filters)
+    joins = tuple(join for side in inputs for join in side.joins)
+    return InputFrame(frame, nullable, joins, inputs[0].feeds).where(plan.filters)
 
 
 def compile_static_join(plan: StaticJoinPlan, side: InputFrame, table: DataFrame) -> InputFrame:

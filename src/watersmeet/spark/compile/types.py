@@ -26,7 +26,7 @@ from watersmeet.logical.passes.comparisons import (
     key_parameters,
     upsert_key,
 )
-from watersmeet.logical.query import AnalyzedQuery, Output
+from watersmeet.logical.query import RANK, TOP, AnalyzedQuery, Output
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
@@ -77,6 +77,8 @@ class SparkTypes:
         self._define_inside(query.relation)
         if query.group is not None:
             self._add(GROUP, (*query.group.by, *query.group.aggregates))
+        if query.top is not None and query.top.rank is not None:
+            self._add(TOP, (Output(RANK, Expr("literal", text="0", value=0)),))
         if not self._refusals:
             self._refusals += self._non_deterministic(query)
 
@@ -103,7 +105,7 @@ class SparkTypes:
                 self._define(relation.query)
                 self._add(relation.alias, relation.query.outputs)
                 # The next grouping gives its columns the same names.
-                groups = [name for name in self.empty.columns if name.startswith(f"{GROUP}.")]
+                groups = [name for name in self.empty.columns if name.startswith((f"{GROUP}.", f"{TOP}."))]
                 self.empty = self.empty.drop(*groups)
             case AnalyzedUnion():
                 for side in relation.sides:

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 TEXT, COLUMNAR = ("csv", "json", "text"), ("orc", "parquet")
 _MOST = 10_000
-"""How many files are merged at once."""
+"""The number of files that are merged at once."""
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 _SPARKS_ROWS = b"org.apache.spark.sql.parquet.row.metadata"
-"""Where Spark keeps the types of the rows in the footer of a Parquet file."""
+"""The key under which Spark keeps the types of the rows in the footer of a Parquet file."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Compaction:
         return LocalFolder(Path(local_path(self.sink.lowercase_options[PATH])))
 
     def compact(self) -> tuple[int, int]:
-        """How many files of rows the folder had, and how many it has now."""
+        """The number of files of rows that the folder had, and that it has now."""
         folder = self.folder
         finish_swap(folder)
         folder.delete(COMPACTION_FOLDER)
@@ -208,7 +208,7 @@ class Compaction:
 
 
 def checksum_rows(rows: DataFrame) -> dict[str, Any]:
-    """How many rows there are, and the sum of their hashes: equal for equal rows in any order."""
+    """The number of rows, and the sum of their hashes: equal for equal rows in any order."""
     hashed = F.xxhash64(*(_hashable(field) for field in rows.schema.fields)).cast("decimal(38,0)")
     return rows.agg(F.count(F.lit(1)).alias("rows"), F.sum(hashed).alias("hashes")).collect()[0].asDict()
 

@@ -49,7 +49,7 @@ _UNITS: Mapping[str, Unit] = {
 
 @dataclass(frozen=True)
 class Form:
-    """How the columns of a row come in a record: the type of each, and the unit of times that come as numbers."""
+    """The form of the columns of a row in a record: the type of each, and the unit of times that come as numbers."""
 
     types: Mapping[str, str]
     units: Mapping[str, Unit]

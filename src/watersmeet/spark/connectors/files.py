@@ -289,7 +289,7 @@ class Files:
 
     @property
     def _stage_path(self) -> str:
-        """Where a batch is written before its files are put into place: no other driver writes there."""
+        """The folder where a batch is written before its files are put into place: no other driver writes there."""
         return f"{STAGED}-{self.writer}"
 
     def _take_over(self, folder: Folder, number: int, plans: BatchPlans) -> None:

@@ -33,10 +33,10 @@ from watersmeet.spark.connectors.sinks import SinkBatch, SinkTarget, run_of
 _PROPERTY = "watersmeet"
 _SETTING = f"spark.sql.iceberg.snapshot-property.{_PROPERTY}"
 _ICEBERG_STREAMED = "spark.sql.streaming."
-"""How the properties of Iceberg's own streaming sink begin."""
+"""The prefix of the properties of Iceberg's own streaming sink."""
 _MAIN = "main"
 _RETAINED = "RETAIN 7 DAYS"
-"""How long the branch of a query that has ended keeps its snapshot from being expired."""
+"""The time that the branch of a query that has ended keeps its snapshot from being expired."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ class IcebergTable:
 
     @property
     def _prefix(self) -> str:
-        """How the branches of this run of the query begin."""
+        """The prefix of the branches of this run of the query."""
         return f"watersmeet_{sha256(writer_of(self.target).encode()).hexdigest()[:12]}_"
 
     @property

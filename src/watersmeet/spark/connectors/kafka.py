@@ -61,7 +61,7 @@ if TYPE_CHECKING or find_spec("confluent_kafka") is not None:
     from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 SECONDS, TRANSACTION_SECONDS = 30.0, 300.0
-"""How long Kafka has for an answer, and how long a transaction may take."""
+"""The time that Kafka has for an answer, and that a transaction may take."""
 _OFFSET_PARTITION = 0
 """The partition for which the number of the batch is committed: every topic has it."""
 _NOT_YET = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})

@@ -43,7 +43,7 @@ from watersmeet.spark.exchange.rows import columns_of, consolidate
 HISTORY = 1000
 """The number of commits that are searched for the last one of a query."""
 ATTEMPTS = 5
-"""How often a batch is written while others commit to the table, such as one that compacts it."""
+"""The number of times that a batch is written while others commit to the table, such as one that compacts it."""
 
 
 @dataclass(frozen=True)

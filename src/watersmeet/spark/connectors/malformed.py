@@ -47,9 +47,9 @@ from watersmeet.spark.connectors.ranges import (
 
 CONDITION = "MALFORMED_ROW"
 REASON, PLACE, VALUE = ERROR_COLUMNS = ("#reason", "#place", "#value")
-"""Why a row is malformed, NULL for all others; where it comes from; and its text, if available."""
+"""The reason why a row is malformed, NULL for all others; where it comes from; and its text, if available."""
 CORRUPT_RECORD = "#unread"
-"""Where Spark leaves the text of a row that it could not read."""
+"""The column in which Spark leaves the text of a row that it could not read."""
 _READ, _AGAIN = "#read", "#again"
 """The columns of a row of a file as they were read, and as they are read from its text."""
 MAX_FILES_WITH_LINES = 32
@@ -85,7 +85,7 @@ def empty_error_columns() -> tuple[Column, ...]:
 
 
 def place_of(**columns: Column) -> Column:
-    """Where a row comes from: a file, or a topic, partition and offset."""
+    """The origin of a row: a file, or a topic, partition and offset."""
     types = {"file": "string", "topic": "string", "partition": "int", "offset": "bigint"}
     parts = (
         (columns[name] if name in columns else F.lit(None)).cast(type_).alias(name) for name, type_ in types.items()
@@ -189,7 +189,7 @@ def _rereads(schema: str, options: Mapping[str, str]) -> bool:
 def explain_misread(
     text: Column, read: Column, types: Mapping[str, str], options: Mapping[str, str], *, is_json: bool
 ) -> Column:
-    """Why a text could not be read."""
+    """The reason why a text could not be read."""
     if is_json:
         values, other = F.from_json(text, "map<string,string>", dict(options)), "it is not a JSON object of that form"
     else:

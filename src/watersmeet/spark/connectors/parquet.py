@@ -62,7 +62,7 @@ AS_SPARK = {
 """By the physical and the logical type of a column, the types as which it can be read with the values of Spark."""
 
 _DIGITS = {"INT32": 10, "INT64": 20}
-"""How many digits before the point Spark wants of a decimal that is read from integers."""
+"""The number of digits before the point that Spark wants of a decimal that is read from integers."""
 _CALENDARS = {"Date": ("3.0.0", b"org.apache.spark.legacyDateTime"),
               "Timestamp": ("3.0.0", b"org.apache.spark.legacyDateTime"),
               "INT96": ("3.1.0", b"org.apache.spark.legacyINT96")}  # fmt: skip
@@ -71,7 +71,7 @@ _VERSION = b"org.apache.spark.version"
 
 
 class UnlikeSparkError(Exception):
-    """Why a file is not known to give the values of Spark."""
+    """The reason why a file is not known to give the values of Spark."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def _of_folder(column: str, text: str, kind: pa.DataType) -> pa.Scalar:
 
 
 SAMPLED, MOST_FILES = 100, 10_000
-"""How many footers are looked at when a query is built, a quarter of a millisecond each: as a sample, and at most."""
+"""The footers that are read when a query is built, a quarter of a millisecond each: as a sample, and at most."""
 
 
 def parquet_reader(

@@ -430,7 +430,7 @@ class Postgres:
 
     @property
     def _matches(self) -> Iterable[Composable]:
-        """When a row has the key of another: two conditions, since an index finds equal values but not equal NULLs."""
+        """The condition that two rows have one key, in two parts: an index finds equal values but not equal NULLs."""
         yield self._same("old", "=")
         has_null = SQL(" OR ").join(SQL("new.{} IS NULL").format(Identifier(key)) for key in self.key)
         yield SQL("{} AND ({})").format(self._same("old", "IS NOT DISTINCT FROM"), has_null)

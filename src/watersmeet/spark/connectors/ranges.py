@@ -39,10 +39,10 @@ from watersmeet.schema import quote
 NON_NUMERIC = "allowNonNumericNumbers"
 """Spark's option that takes texts as ``NaN`` and ``Infinity`` for numbers of JSON."""
 _MOST_SECONDS = (2**63 - 1) // 1_000_000
-"""How many seconds have microseconds in 64 bits."""
+"""The number of seconds whose microseconds fit in 64 bits."""
 _SHOWN_CHARACTERS = 200
 _MOST_DIGITS = 38
-"""How many digits a DECIMAL can have."""
+"""The largest number of digits of a DECIMAL."""
 _WIDE_JSON: Mapping[type[DataType], DataType] = {ByteType: ShortType(), TimestampType: VariantType()}
 _WIDE_ORC_KEYS: Mapping[type[DataType], DataType] = {
     ByteType: LongType(), ShortType: LongType(), IntegerType: LongType(), FloatType: DoubleType(),

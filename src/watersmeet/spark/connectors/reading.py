@@ -49,7 +49,7 @@ from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.refusals import is_of_database, is_unknown_format, unreadable_source
 
 Reads = Literal["declared", "all now"]
-"""How a source is read: as ``declared``, a stream as such; or ``all now``, its current rows, as a batch."""
+"""The mode of reading: as ``declared``, a stream as such; or ``all now``, its current rows, as a batch."""
 
 
 def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -259,7 +259,7 @@ def check_inputs(spark: SparkSession, checkpoint: str, sources: Sequence[tuple[i
 
 
 def _commit_offsets(folder: Folder) -> list[int]:
-    """How far each file source has been delivered, in the order of the sources; nothing: no batch is finished."""
+    """The progress of each file source, in the order of the sources; nothing: no batch is finished."""
     done = [int(name) for name in folder.names("commits") if name.isdecimal()]
     text = folder.read(f"offsets/{max(done)}") if done else None
     # A version, the metadata of the batch, and a line for every source.

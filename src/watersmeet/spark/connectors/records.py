@@ -53,7 +53,7 @@ INSERT, DELETE = "+", "-"
 """The values of ``_change`` in a row of a table."""
 
 _LOST = "#lost"
-"""Why the metadata of a record is not a value of its declared column."""
+"""The reason why the metadata of a record is not a value of its declared column."""
 _MANTISSA = 1 << 52
 
 
@@ -142,7 +142,7 @@ def _metadata(source: Source, frame: DataFrame) -> Iterator[tuple[Field, Column,
 
 
 def _metadata_error(source: Source, frame: DataFrame) -> Column:
-    """Why the metadata of a record is not a value of the declared type; NULL if it is."""
+    """The reason why the metadata of a record is not a value of the declared type; NULL if it is."""
     reasons = [
         F.when(
             value.isNotNull() & fitted.isNull(),
@@ -200,7 +200,7 @@ def place_of_record(frame: DataFrame) -> Column:
 
 
 def _record_error(source: Source, inside: Sequence[Field], key_format: str, format_: str) -> Column:
-    """Why a record is malformed; NULL if it is not."""
+    """The reason why a record is malformed; NULL if it is not."""
     types = {f.name: f.type for f in inside}
     unread = F.col("value").getField(CORRUPT_RECORD)
     read = F.struct(*(F.col("value").getField(name).alias(name) for name in types))
@@ -220,7 +220,7 @@ def _record_error(source: Source, inside: Sequence[Field], key_format: str, form
 
 
 def key_error(key: Column, format_: str) -> Column:
-    """Why the bytes of a key are not of its format; NULL if they are."""
+    """The reason why the bytes of a key are not of its format; NULL if they are."""
     length = {"int": 4, "long": 8, "double": 8}.get(format_)
     if length is None:
         return F.lit(None).cast("string")
@@ -385,7 +385,7 @@ def _object(names: Sequence[str], times: Mapping[str, str] = IN_UTC) -> Column:
 
 
 def _key_format(source: Source, formats: tuple[str, ...] = tuple(KEY_TYPES)) -> str:
-    """How keys are written; refused here if they cannot be read, since only what reads them needs to."""
+    """The writer of keys; refused here if they cannot be read, since only what reads them needs to."""
     wrong = [*wrong_format(Feed(source), KEY_FORMAT, formats)]
     if wrong:
         raise WatersmeetError(wrong)

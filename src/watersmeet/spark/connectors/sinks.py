@@ -95,7 +95,7 @@ class SinkTarget:
 
 
 def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Storage) -> SinkTarget:
-    """Where the result of a query goes."""
+    """The target of a query: its sink, checkpoint and options."""
     format_ = sink_format(sink)
     if query.result != "table":
         # A record's key determines its partition, and need not be unique.
@@ -311,6 +311,34 @@ def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:
     return write
 
 
+FAILED_SINK = "Watersmeet wrote to the sink "
+"""The note in an error that says to which of several sinks a batch was being written."""
+Branch = tuple[str, Callable[[DataFrame], DataFrame], Write]
+"""A sink, the rows of a batch that it gets, and its writer."""
+
+
+def write_branches(branches: Sequence[Branch]) -> Write:
+    """The writer of a batch that goes to several sinks, one after the other; it is computed once.
+
+    If a sink fails, those before it have the batch and those behind it do not: the query stops, and repeats the batch
+    for all of them, each of which sees to it that it has the batch once.
+    """
+
+    def write(batch: DataFrame, number: int) -> None:
+        cached = batch.persist()
+        try:
+            for sink, rows_of, write_rows_of in branches:
+                try:
+                    write_rows_of(rows_of(cached), number)
+                except Exception as error:
+                    error.add_note(f"{FAILED_SINK}{sink}")
+                    raise
+        finally:
+            cached.unpersist()
+
+    return write
+
+
 def write_rows(frame: DataFrame, sink: Sink, number: int) -> None:
     """Add the rows of a batch to a batch sink of Spark."""
     options = {name: value for name, value in sink.options.items() if name.lower() != PATH}
@@ -386,7 +414,7 @@ class BatchPlans:
         return max(_numbers(self.folder, _DONE), default=-1)
 
     def plan_time(self, batch: int) -> int | None:
-        """When Spark planned a batch, in milliseconds; None: it did not, or the plan is deleted by now."""
+        """The time when Spark planned a batch, in milliseconds; None: it did not, or the plan is deleted by now."""
         text = self.folder.read(f"{_PLANNED}/{batch}")
         with suppress(ValueError, IndexError, AttributeError, TypeError):
             return int(json.loads((text or "").split("\n")[1]).get("batchTimestampMs", 0)) or None
@@ -397,7 +425,7 @@ class BatchPlans:
         return SinkBatch(batch, self.plan_time(batch))
 
     def difference(self, last_batch: SinkBatch) -> str | None:
-        """Why a sink's last batch contradicts the plan of the checkpoint; None: it does not, as far as is known."""
+        """The contradiction between a sink's last batch and the plan of the checkpoint; None: none is known."""
         if not self.is_visible:
             return None
         last = self.last_planned

@@ -135,7 +135,7 @@ def copies_of(source: Source, storage: AnyStorage) -> Iterator[tuple[AnyStorage,
 
 
 def copy_read(table: Static, storage: Storage, files: Collection[str]) -> str | None:
-    """How a copy was declared that is among these ``files``, if it is another than the table's; None: it is not."""
+    """The declaration of a copy among these ``files``, if it is another than the table's; None: it is not."""
     source, chosen = table.source, table.folder
     for folder, declaration in copies_of(source, storage):
         inside = f"{folder.absolute()}/"
@@ -166,7 +166,7 @@ def _columns(folder: Path) -> dict[str, str]:
 
 
 def _difference(declaration: Declaration, wanted: Declaration) -> str:
-    """How a declaration has changed, in words."""
+    """The changes of a declaration, in words."""
     for name, now in wanted["columns"].items():
         was = declaration["columns"].get(name)
         if was is None:
@@ -281,10 +281,10 @@ def static_tables(spark: SparkSession, script: Script, storage: Storage) -> dict
 
 
 TABLE = "watersmeet.table:"
-"""How the names of the observations begin that count the rows of tables."""
+"""The prefix of the names of the observations that count the rows of tables."""
 
 Offsets = Mapping[tuple[str, str], int]
-"""How far topics have been read: an offset by topic and partition."""
+"""The progress in topics: an offset by topic and partition."""
 
 
 def tables_to_load(plan: QueryPlan) -> tuple[Source, ...]:
@@ -305,7 +305,7 @@ def observe_rows(frames: Mapping[str, DataFrame], tables: Sequence[Source]) -> d
 
 @dataclass
 class Loading:
-    """How far the tables of a running query are, batch by batch as Spark reports them."""
+    """The progress of the tables of a running query, batch by batch as Spark reports it."""
 
     tables: tuple[Source, ...]
     is_done: bool = False
@@ -346,7 +346,7 @@ class Loading:
 
 
 def table_rows(reported: Mapping[str, Any]) -> int:
-    """How many rows of tables a batch had; a table without any may not be reported at all."""
+    """The number of rows of tables in a batch; a table without any may not be reported at all."""
     observed: Mapping[str, Any] = reported.get("observedMetrics") or {}
     total = 0
     for name, values in observed.items():

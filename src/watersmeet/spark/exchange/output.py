@@ -55,7 +55,7 @@ OUTPUT_DDL = "kind TINYINT, port TINYINT, blob BINARY, report STRING"
 ROWS_PER_BATCH = 1_024
 """Batches that have fewer rows on average leave as one."""
 BYTES_PER_FRAME = 4 * 2**20
-"""When so many bytes of records wait, they are handed to Spark."""
+"""The number of waiting bytes of records at which they are handed to Spark."""
 Made = TypeVar("Made")
 OUTPUT_NAMES = [part.split()[0] for part in OUTPUT_DDL.split(", ")]
 
@@ -279,7 +279,7 @@ def _is_ours(transfer: PythonTransfer) -> bool:
 
 
 def _width(type_: DataType) -> float:
-    """How many bytes a value of a type takes at most."""
+    """The largest number of bytes of a value of a type."""
     if isinstance(type_, StructType):
         return 1 + sum(_width(field.dataType) for field in type_)
     return _WIDEST if isinstance(type_, _FIXED) else inf

@@ -439,7 +439,7 @@ def pack_records(items: Iterable[Record], shards: tuple[int, ...]) -> Batches:
 
 
 def spacers(blob: bytes | None, room: int | None) -> int:
-    """How many empty records follow one with that blob, where there is room for so many bytes in each.
+    """The number of empty records that follow one with that blob, with room for so many bytes in each.
 
     So the number of records that follow each other bounds their bytes, where Spark does not: a blob is smaller than the
     room of its record and its spacers.

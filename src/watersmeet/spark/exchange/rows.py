@@ -36,7 +36,7 @@ from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN, UNMATCHED_OUTP
 from watersmeet.spark.time_texts import EXACT
 
 PORT_OUTPUT_PREFIX = "_port_"
-"""How the columns begin in which a result shows the ports of a join that have outputs of their own."""
+"""The prefix of the columns in which a result shows the ports of a join that have outputs of their own."""
 
 
 @dataclass(frozen=True)

@@ -301,7 +301,7 @@ def _check_owner(stage: JoinStage, store: SparkStore, shard: int, shards: int) -
 
 
 def _foreign_state(join: str, fingerprint: str, own: str) -> Refusal:
-    """Why a state is not our own: its fingerprint is of another format, or of another join."""
+    """The reason why a state is not our own: its fingerprint is of another format, or of another join."""
     number, _, digest = fingerprint.rpartition(" ")
     parameters = {"checkpoint": "of this run", "hint": _NEW_CHECKPOINT}
     if not number:

@@ -51,9 +51,9 @@ _ABORTABLE = "fs.capability.outputstream.abortable"
 """Hadoop's name for the capability of file systems where a file appears whole when it is closed."""
 _REPLACED = frozenset({"RemoteFileChangedException", "BlockMissingException"})
 _PRECONDITION = "Status Code: 412"
-"""How Hadoop says that a file is another one by now than the one that was opened."""
+"""The text with which Hadoop says that a file is another one by now than the one that was opened."""
 _READS = 10
-"""How often a file is read that is replaced meanwhile."""
+"""The number of times that a file is read that is replaced meanwhile."""
 
 
 class Folder(Protocol):
@@ -80,7 +80,7 @@ class Folder(Protocol):
         ...
 
     def size(self, name: str) -> int:
-        """How many bytes a file has."""
+        """The size of a file in bytes."""
         ...
 
     def move(self, name: str, to: str) -> None:
@@ -153,7 +153,7 @@ class LocalFolder:
         return sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
 
     def size(self, name: str) -> int:
-        """How many bytes a file has."""
+        """The size of a file in bytes."""
         return (self.path / name).stat().st_size
 
     def move(self, name: str, to: str) -> None:
@@ -490,7 +490,7 @@ class HadoopStorage:
             return []
 
     def size(self, name: str) -> int:
-        """How many bytes a file has."""
+        """The size of a file in bytes."""
         return (self / name).stat().st_size
 
     def move(self, name: str, to: str) -> None:

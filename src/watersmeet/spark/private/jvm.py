@@ -44,7 +44,7 @@ def hold_lock(spark: SparkSession, path: Path) -> None:
 
 
 def death_of(error: BaseException) -> str | None:
-    """How Spark ended, if that caused an error: the JVM that this process started, or a server."""
+    """The end of Spark, if that caused an error: the JVM that this process started, or a server."""
     text = _text_of(error)
     if type(error).__name__.startswith("SparkConnect") and "UNAVAILABLE" in text:
         return "the server cannot be reached any more"

@@ -20,7 +20,7 @@ PREFORK_DIR = "WATERSMEET_SPARE"
 SOCKET = "requests"
 TAKEN = b"taken\n"
 SECONDS = 3.0
-"""How long an answer is waited for: about as long as it takes to go without."""
+"""The time that an answer is waited for: about as long as it takes to go without."""
 STREAMS = (0, 1, 2)
 """The standard streams, which go with a request."""
 

@@ -191,7 +191,7 @@ class PythonTransfer:
 
 
 def room(records: str | None) -> int | None:
-    """How many bytes there may be per record, where a batch has at most so many records; None: too little, or no limit.
+    """The largest number of bytes per record, if a batch has at most so many records; None: too little, or no limit.
 
     >>> room("16384"), room("0")
     (4096, None)

@@ -83,7 +83,7 @@ class Built:
 
     @property
     def plan(self) -> QueryPlan:
-        """How it runs."""
+        """The options of its run."""
         return self.planned.plan
 
 
@@ -146,7 +146,8 @@ def plan_on(
 
 def compile_plan(script: Script, planned: PlannedQuery, compiler: Compiler) -> Built:
     """A planned query with its frames; its starts are looked at from now on."""
-    signature = describe_query(planned.plan, compiler.shards)
+    zone = str(compiler.spark.conf.get("spark.sql.session.timeZone"))
+    signature = describe_query(planned.plan, compiler.shards, zone)
     compiler = replace(compiler, token=token_of(signature))
     compiled = compiler.compile_query(planned.plan)
     reading = make_reading(planned.plan, compiler.observation_name, compiler.frames)
@@ -157,7 +158,7 @@ def compile_plan(script: Script, planned: PlannedQuery, compiler: Compiler) -> B
 
 
 def cache_bytes(script: Script, spark: SparkSession) -> int | None:
-    """How much of the state an executor may have at hand: as the script says, else the session; None: the default."""
+    """The part of the state that an executor may cache: as the script says, else the session; None: the default."""
     said = [setting.value for setting in script.settings if setting.name.lower() == STATE_CACHE]
     value = [str(spark.conf.get(STATE_CACHE, "")), *said][-1]
     if not value:

@@ -23,11 +23,11 @@ from watersmeet.locations import Storage, checkpoint_at, is_local, location_of
 from watersmeet.logical.nodes import Query, Script
 from watersmeet.logical.passes.check_declarations import check_references
 from watersmeet.logical.passes.sinks import static_tables_outside_joins, with_static_sources
-from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.query import AnalyzedBranch, AnalyzedQuery
 from watersmeet.physical.change import ChangeEffect
 from watersmeet.physical.identity import scan_names
 from watersmeet.queries import analyze
-from watersmeet.spark.compile.compiler import Compiler
+from watersmeet.spark.compile.compiler import Compiler, select_branch
 from watersmeet.spark.compile.shards import shard_count
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
@@ -52,7 +52,7 @@ from watersmeet.spark.run.build import (
 )
 from watersmeet.spark.run.rebuild import RebuildPlan, plan_rebuild
 from watersmeet.spark.run.starts import SinkAhead, check_clocks, is_ahead, read_owner
-from watersmeet.spark.state.changes import Accepting, continue_checkpoint, rebuild_reason
+from watersmeet.spark.state.changes import Accepting, continue_checkpoint, rebuild_reason, take_sinks
 from watersmeet.spark.state.checkpoint import clear_leftovers
 from watersmeet.spark.state.offset_log import read_log
 from watersmeet.spark.state.owner import Owner
@@ -63,11 +63,25 @@ WATERMARKS_SCHEMA = "column STRING, value BIGINT"
 
 
 @dataclass(frozen=True)
+class ResultOutput:
+    """A target of a query's result, the place of its sink in the script, and the branch that leads there, if any."""
+
+    target: SinkTarget
+    place: Place | None
+    branch: AnalyzedBranch | None = None
+
+    def rows(self, result: DataFrame) -> DataFrame:
+        """The rows that go there, of those of the result or of a batch."""
+        return result if self.branch is None else select_branch(self.branch, result)
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A query of a script that may start: its frames, its target, its checkpoint and its watermarks from outside.
 
-    ``others``: the targets of side outputs. ``tables``: the tables that are loaded before stream rows look them up.
-    ``static``: the tables of which a copy is kept. ``malformed``: the frames of malformed rows, if they are kept.
+    ``outputs``: the targets of its rows; several if it has branches. ``others``: the targets of side outputs.
+    ``tables``: the tables that are loaded before stream rows look them up. ``static``: the tables of which a copy is
+    kept. ``malformed``: the frames of malformed rows, if they are kept.
     ``follows``: the consequences of changes since its checkpoint was written, and ``owner`` the owner of the checkpoint
     once they are accepted; None: the present one. ``rebuilding``: its state is rebuilt before it starts. ``ahead``: the
     targets that have batches which the checkpoint does not have, and that are rewound.
@@ -75,8 +89,7 @@ class Prepared:
 
     name: str
     built: Built
-    target: SinkTarget
-    place: Place | None
+    outputs: tuple[ResultOutput, ...]
     watermark_folder: Storage
     others: Mapping[str, SinkTarget] = field(default_factory=dict[str, SinkTarget])
     tables: tuple[Source, ...] = ()
@@ -90,7 +103,23 @@ class Prepared:
     def with_leases(self, leases: Leases) -> Prepared:
         """The same, with sinks that commit batches only while this run has its leases."""
         others = {column: replace(other, leases=leases) for column, other in self.others.items()}
-        return replace(self, target=replace(self.target, leases=leases), others=others)
+        outputs = tuple(replace(output, target=replace(output.target, leases=leases)) for output in self.outputs)
+        return replace(self, outputs=outputs, others=others)
+
+    @property
+    def target(self) -> SinkTarget:
+        """The first target of its rows."""
+        return self.outputs[0].target
+
+    @property
+    def place(self) -> Place | None:
+        """The place of that sink in the script."""
+        return self.outputs[0].place
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The sinks that its checkpoint records: none for a query without branches."""
+        return tuple(output.target.sink.name for output in self.outputs if output.branch is not None)
 
     @property
     def result(self) -> DataFrame:
@@ -105,7 +134,7 @@ class Prepared:
 
     @property
     def checkpoint(self) -> Storage:
-        """Where Spark keeps how far it is."""
+        """The folder where Spark keeps its progress."""
         return self.target.checkpoint
 
     @property
@@ -113,7 +142,8 @@ class Prepared:
         """The sources that the query reads and the sinks that it writes to."""
         scans = self.built.plan.relation.leaves
         sources = [source for scan in scans for source in scan.parts or (scan.source,)]
-        return [*sources, self.target.sink, *(other.sink for other in self.others.values())]
+        targets = (*(output.target for output in self.outputs), *self.others.values())
+        return [*sources, *(target.sink for target in targets)]
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -141,7 +171,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class StartOptions:
-    """How the queries of a script may start.
+    """The options with which the queries of a script start.
 
     - ``accepting``: how to start queries that have changed since their checkpoint was written, but can continue
     - ``sample_rows``: whether the progress of a batch carries some sample rows
@@ -201,7 +231,7 @@ def _collect_refusals(refusals: list[Refusal]) -> Generator[None]:
 
 @dataclass(frozen=True)
 class _Continuation:
-    """How a query goes on with its checkpoint; see `Prepared`."""
+    """The way in which a query continues its checkpoint; see `Prepared`."""
 
     owner: Owner | None = None
     follows: tuple[ChangeEffect, ...] = ()
@@ -222,12 +252,12 @@ class _Preparation:
 
     @property
     def checkpoint(self) -> Storage:
-        """Where Spark keeps how far the query is."""
+        """The folder where Spark keeps the progress of the query."""
         return checkpoint_at(self.storage, self.name)
 
     @property
     def restart_hint(self) -> str:
-        """How to start the query without its checkpoint."""
+        """The hint for starting the query without its checkpoint."""
         return _new_start_hint(self.parsed)
 
     @property
@@ -246,16 +276,17 @@ class _Preparation:
         looked = observe_malformed(self.script, read, self.default_policy, with_example=is_sampled)
         frames = {name: readable_rows(frame) for name, frame in looked.items()}
         built, tables = self._build(query, frames, recorded, planned)
-        going_on = _Continuation() if recorded is None else self._continue(built, recorded)
+        going_on = _Continuation() if recorded is None else self._continue(built, query, recorded)
         _check_copies(static, self.storage, self.checkpoint, self.name, self.script, self.restart_hint)
-        target, others, rewinds = self._targets(query)
-        place = self.script.place(target.sink.span)
-        sink_connector(target).check_rows(built.compiled.result.drop(*others), place)
+        outputs, others, rewinds = self._targets(query)
+        rows = built.compiled.result.drop(*others)
+        for output in outputs:
+            sink_connector(output.target).check_rows(output.rows(rows), output.place)
         shows_malformed = self.default_policy == "drop"
         scanned = {scan.source.name for scan in built.plan.relation.leaves} if shows_malformed else set[str]()
         unread = select_malformed([source for source in self.script.sources if source.name in scanned], looked)
         prepared = Prepared(
-            self.name, built, target, place, self._watermark_folder, others, tables, static, unread,
+            self.name, built, outputs, self._watermark_folder, others, tables, static, unread,
             going_on.follows, going_on.owner, going_on.rebuilding, rewinds,
         )  # fmt: skip
         owner = going_on.owner
@@ -291,9 +322,10 @@ class _Preparation:
         tables = tables_to_load(planned.plan)
         return compile_plan(script, planned, replace(compiler, frames=observe_rows(frames, tables))), tables
 
-    def _continue(self, built: Built, recorded: Owner) -> _Continuation:
-        """How the query goes on with the checkpoint of a recorded owner, or a refusal."""
-        now, accepting = Owner((built.signature,)), self.options.accepting
+    def _continue(self, built: Built, query: AnalyzedQuery, recorded: Owner) -> _Continuation:
+        """The way in which the query continues the checkpoint of a recorded owner, or a refusal."""
+        sinks = tuple(branch.sink for branch in query.branches)
+        now, accepting = Owner((built.signature,), sinks=sinks), self.options.accepting
         difference = rebuild_reason(recorded, now, accepting)
         if difference is not None:
             plan = plan_rebuild(
@@ -303,24 +335,39 @@ class _Preparation:
         owner, follows = continue_checkpoint(
             self.spark, self.checkpoint, recorded, now, accepting, self.restart_hint, ACCEPT_HINT, REBUILD_HINT
         )
-        return _Continuation(None if owner is recorded else owner, follows)
+        added = take_sinks(self.name, str(self.checkpoint), recorded, sinks, accepting, ACCEPT_HINT)
+        if sinks and sinks != recorded.sinks:
+            owner = replace(owner, sinks=sinks)
+        return _Continuation(None if owner is recorded else owner, (*follows, *added))
 
-    def _targets(self, query: AnalyzedQuery) -> tuple[SinkTarget, dict[str, SinkTarget], tuple[SinkTarget, ...]]:
-        """The target of the rows, those of side outputs, and those of them that are rewound."""
+    def _targets(
+        self, query: AnalyzedQuery
+    ) -> tuple[tuple[ResultOutput, ...], dict[str, SinkTarget], tuple[SinkTarget, ...]]:
+        """The targets of the rows, those of side outputs, and those of them that are rewound."""
         script, parsed, spark = self.script, self.parsed, self.spark
-        sink = NOTHING if parsed.is_in_parts else _sink(script, parsed.into, parsed.into_span, spark)
-        target = target_of(sink, self.name, query, self.checkpoint)
-        target = replace(target, new_columns=self.options.new_columns)
+        outputs = tuple(self._branch_output(*pair) for pair in zip(parsed.branches, query.branches, strict=True))
+        if not outputs:
+            sink = NOTHING if parsed.is_in_parts else _sink(script, parsed.into, parsed.into_span, spark)
+            outputs = (ResultOutput(target_of(sink, self.name, query, self.checkpoint), script.place(sink.span)),)
+        new_columns = self.options.new_columns
+        outputs = tuple(replace(each, target=replace(each.target, new_columns=new_columns)) for each in outputs)
         others = {
             column: SinkTarget(_sink(script, into, span, spark), f"{self.name} {column}", self.checkpoint)
             for column, into, span in _others(parsed)
             if into is not None
         }
-        places = [(output, script.place(output.sink.span)) for output in (target, *others.values())]
-        for output, place in places:
-            check_target(output, place, spark)
+        places = [(output.target, output.place) for output in outputs]
+        places += [(other, script.place(other.sink.span)) for other in others.values()]
+        for target, place in places:
+            check_target(target, place, spark)
         ahead = self.options.ahead
-        return target, others, tuple(output for output, place in places if is_ahead(output, spark, ahead, place))
+        return outputs, others, tuple(target for target, place in places if is_ahead(target, spark, ahead, place))
+
+    def _branch_output(self, parsed: Query, branch: AnalyzedBranch) -> ResultOutput:
+        """Where a branch leads: a target with the name that its INSERT would have alone."""
+        sink = _sink(self.script, parsed.into, parsed.into_span, self.spark)
+        target = target_of(sink, branch.sink, branch.query, self.checkpoint)
+        return ResultOutput(target, self.script.place(sink.span), branch)
 
 
 def _with_static_tables(
@@ -360,10 +407,11 @@ def _rename_watermarks(watermarks: DataFrame, names: Mapping[str, str]) -> DataF
 
 
 def _new_start_hint(query: Query) -> str:
-    """How to start a query without its checkpoint. Its output must be separate: a sink remembers its batches."""
+    """The hint for a start without the checkpoint. Its output must be separate: a sink remembers its batches."""
     if query.into is None:
         return "run it with another storage folder (`storage` in watersmeet.yml)."
-    sinks = [query.into, *(sink for _, sink, _ in _others(query) if sink is not None)]
+    own = [branch.into or "" for branch in query.branches] or [query.into]
+    sinks = [*own, *(sink for _, sink, _ in _others(query) if sink is not None)]
     if len(sinks) == 1:
         return f"have it write to a new sink, with another name and path than `{query.into}`."
     named = " and ".join(f"`{sink}`" for sink in sinks)

@@ -125,7 +125,7 @@ def plan_rebuild(
 def _batch_times(
     storage: Storage, name: str, checkpoint: Storage, was: NamedIdentity, built: Built, log: OffsetLog
 ) -> list[BatchTimes]:
-    """How far times were after each batch, as far as the history of the query tells."""
+    """The watermarks after each batch, as far as the history of the query has them."""
     topics = [part.rpartition("-")[0] for part in log.offsets]
     if len(set(topics)) < len(topics):
         # The watermark of a topic is that of its slowest partition: how far times are in the others it does not tell.

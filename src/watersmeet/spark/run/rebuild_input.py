@@ -360,7 +360,7 @@ def lags_of(query: NamedIdentity) -> dict[str, int]:
 def times_after_batches(
     was: NamedIdentity, now: NamedIdentity, history: Sequence[Progress], last: int
 ) -> list[BatchTimes]:
-    """How far times were after each batch that the history of a query tells of, in the columns of the query now.
+    """The watermarks after each batch in the history of a query, in the columns of the query now.
 
     Nothing, if the history does not tell of the last batch, or of all columns.
     """

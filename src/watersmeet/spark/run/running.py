@@ -25,7 +25,15 @@ from watersmeet.metrics.progress import RESULT_OBSERVATION
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import locate, with_lines
-from watersmeet.spark.connectors.sinks import SinkTarget, Write, encode_rows, needs_batches, split_outputs
+from watersmeet.spark.connectors.sinks import (
+    FAILED_SINK,
+    SinkTarget,
+    Write,
+    encode_rows,
+    needs_batches,
+    split_outputs,
+    write_branches,
+)
 from watersmeet.spark.connectors.static import Loading
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import without_plan
@@ -125,9 +133,10 @@ def _prepare_and_run(
             for target in query.ahead:
                 listeners.on_news(f"{query.name}: {rewind(target, query.result.sparkSession)}")
             _make_ready(query)
-            if columns := sink_connector(query.target).add_columns(query.rows):
-                added = ", ".join(f"`{name}`" for name in columns)
-                listeners.on_news(f"{query.name}: added {added} to the table of {query.target.sink.name}.")
+            for output in query.outputs:
+                if columns := sink_connector(output.target).add_columns(output.rows(query.rows)):
+                    added = ", ".join(f"`{name}`" for name in columns)
+                    listeners.on_news(f"{query.name}: added {added} to the table of {output.target.sink.name}.")
             _warn_unchecked_keys(query, listeners)
             for effect in query.follows:
                 listeners.on_news(f"{query.name}: {effect.change}: {effect.consequence}.")
@@ -182,14 +191,16 @@ def _rebuild(prepared: Prepared, listeners: Listeners) -> None:
 
 def _warn_unchecked_keys(prepared: Prepared, listeners: Listeners) -> None:
     """Say so where two rows of one key would not stop the query; only a key that was declared may be wrong."""
-    spark, target = prepared.result.sparkSession, prepared.target
-    if "key" in target.sink.lowercase_options and sink_connector(target).had_rows(spark):
-        had = f"the table of {target.sink.name} had rows before the query, which replaces them by key"
-        listeners.on_news(f"{prepared.name}: {had}: two rows of one key in two batches do not stop the query.")
+    spark = prepared.result.sparkSession
+    for target in (output.target for output in prepared.outputs):
+        if "key" in target.sink.lowercase_options and sink_connector(target).had_rows(spark):
+            had = f"the table of {target.sink.name} had rows before the query, which replaces them by key"
+            listeners.on_news(f"{prepared.name}: {had}: two rows of one key in two batches do not stop the query.")
 
 
 def _make_ready(prepared: Prepared) -> None:
-    sink_connector(prepared.target).prepare(prepared.rows, prepared.place)
+    for output in prepared.outputs:
+        sink_connector(output.target).prepare(output.rows(prepared.rows), output.place)
     for other in prepared.others.values():
         sink_connector(other).prepare(None, prepared.place)
     if prepared.owner is not None:
@@ -243,20 +254,20 @@ def _has_jars(spark: SparkSession, name: str) -> bool:
 def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     result, target = prepared.result, prepared.target
     observed = result.observe(RESULT_OBSERVATION, F.count(F.when(is_row(result), 1)).alias("rows"))
-    if prepared.others or needs_batches(target, result.sparkSession):
+    if prepared.others or prepared.sinks or needs_batches(target, result.sparkSession):
         others = {
             column: _with_line_numbers(column, sink_connector(other).writer())
             for column, other in prepared.others.items()
         }
-        rows = sink_connector(target).writer()
-        write = split_outputs(rows, others) if others else rows
+        write = _result_writer(prepared)
+        write = split_outputs(write, others) if others else write
         writer = observed.writeStream.foreachBatch(_carry_refusals(_with_lease(target, write)))
     else:
         writer = encode_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
     writer = writer.queryName(prepared.name).option("checkpointLocation", location_of(prepared.checkpoint))
     if available_now:
         writer = writer.trigger(availableNow=True)
-    owner = Owner((prepared.built.signature,))
+    owner = Owner((prepared.built.signature,), sinks=prepared.sinks)
     try:
         started = before_start(result.sparkSession, prepared.checkpoint, owner)
         query = writer.start()
@@ -264,6 +275,15 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
         raise start_failure(prepared.name, target.sink, prepared.place, error) from error
     started(query)
     return query
+
+
+def _result_writer(prepared: Prepared) -> Write:
+    """The writer of the rows of a query: to its sink, or to those of its branches."""
+    if not prepared.sinks:
+        return sink_connector(prepared.target).writer()
+    return write_branches(
+        [(output.target.sink.name, output.rows, sink_connector(output.target).writer()) for output in prepared.outputs]
+    )
 
 
 def _with_lease(target: SinkTarget, write: Write) -> Write:
@@ -307,6 +327,8 @@ def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
     reason = last_cause(text)
     file = re.search(r"reading file (\S+?)\.?(?:\s|$)", text)
     reason = f"{reason} ({file[1]})" if file is not None and file[1] not in reason else reason
+    sink = re.search(rf"{FAILED_SINK}(\S+)", text)
+    reason = f"{reason} (while {sink[1]} was written)" if sink is not None else reason
     return refuse(
         "QUERY_FAILED", reason=reason, hint="correct the cause and run again: the query continues from its checkpoint."
     )

@@ -137,9 +137,9 @@ def token_of(description: NamedIdentity) -> str:
     return token
 
 
-def describe_query(plan: QueryPlan, shards: int) -> NamedIdentity:
+def describe_query(plan: QueryPlan, shards: int, zone: str) -> NamedIdentity:
     """The identity of a query, with its display names."""
-    return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan))
+    return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan, zone))
 
 
 def watch_frame(frame: DataFrame, token: str, schema: ProgressSchema) -> None:
@@ -181,6 +181,10 @@ def _before_start(
             take_clocks(folder, was, owner, sources, spark.version)
         if any(owner.clocks) and not isinstance(folder, LocalFolder):
             add_clock(folder, sources)
+    text = folder.read(OWNER) if now.queries and was is None else None
+    if text is not None:
+        # A run has written the owner of a checkpoint that begins, with its sinks, which no start of a writer knows.
+        now = replace(now, sinks=Owner.from_text(text, checkpoint, NEW_CHECKPOINT_HINT).sinks)
     started = before_start(spark, checkpoint, now)
     check_inputs(spark, checkpoint, sources)
     return started
@@ -218,7 +222,8 @@ def before_start(spark: SparkSession, checkpoint: str | Storage, now: Owner) -> 
     was = read_owner(spark, checkpoint)
     if was is not None:
         was.check(now, str(checkpoint), NEW_CHECKPOINT_HINT)
-        now = replace(now, accepted=was.accepted, rebuilt=was.rebuilt, changed=was.changed)
+        sinks = now.sinks or was.sinks
+        now = replace(now, accepted=was.accepted, rebuilt=was.rebuilt, changed=was.changed, sinks=sinks)
     set_accepted_states(spark, now.accepted)
     # Without a finished batch there is no state yet that others could have left. Through Spark Connect, a program may
     # have been killed before it wrote down whose it is: workers find out if it is another query's.
@@ -244,7 +249,7 @@ def _do_nothing(query: Any) -> None:
 
 
 SinkAhead = Literal["refuse", "rewind"]
-"""How to start with a sink that has batches which its checkpoint does not have. ``rewind``: their output is removed,
+"""The way to start with a sink that has batches which its checkpoint lacks. ``rewind``: their output is removed,
 where that can be done exactly."""
 
 
@@ -332,7 +337,7 @@ def _has_room(folder: Folder, sources: Sources) -> bool:
 
 
 def _places(folder: Folder, was: Owner, now: Owner, sources: Sources) -> Places | None:
-    """Where each source was; None: clocks cannot be told from others.
+    """The position of each source; None: clocks cannot be told from others.
 
     A clock is recognised by its offset, a number, which another source might have as well; the stages of a query have
     their lines one after the other.

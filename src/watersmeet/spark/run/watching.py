@@ -79,7 +79,7 @@ Others = Literal["go on", "stop"]
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """How often a failed query is restarted before a batch succeeds, and what the other queries do."""
+    """The number of restarts of a failed query before a batch succeeds, and what the other queries do."""
 
     restarts: int = 0
     others: Others = "go on"
@@ -119,7 +119,7 @@ class Listeners:
 
 @dataclass(frozen=True)
 class QueryActions:
-    """How a query is started, and why it failed."""
+    """A query with the function that starts it, and why it failed."""
 
     start: Callable[[Prepared], StreamingQuery]
     why: Callable[[StreamingQueryException, Prepared], WatersmeetError]

@@ -48,7 +48,7 @@ LATER_COMPILED = (
 """Ten times what Java has: to compile for good what Spark runs some thousand times takes half of the first batch."""
 
 TRIES = "4"
-"""How often a task is tried, as Spark has it on a cluster."""
+"""The number of attempts of a task, as Spark has it on a cluster."""
 
 WORKER_TIMEOUT = "spark.python.authenticate.socketTimeout"
 HEARTBEAT_TIMEOUT, NETWORK_TIMEOUT = "spark.storage.blockManagerHeartbeatTimeoutMs", "spark.network.timeout"
@@ -193,7 +193,7 @@ def with_retries(master: str, tries: str) -> str:
 
 
 def cores(master: str) -> int:
-    """How many tasks a local master runs at once.
+    """The number of tasks that a local master runs at once.
 
     >>> cores("local[3]"), cores("local[2,4]"), cores("local")
     (3, 2, 1)

@@ -39,9 +39,9 @@ Status = Literal["ok", "note", "problem"]
 """``note``: queries run, but the reader should know."""
 
 ANSWER_SECONDS = 120.0
-"""How long the executors may take until all of them have answered."""
+"""The time that the executors may take until all of them have answered."""
 CLOCK_SECONDS = 2.0
-"""How far the clock of an executor may be from the driver's. Idle sides and leases are measured by clocks."""
+"""The largest distance of the clock of an executor from the driver's. Idle sides and leases are measured by clocks."""
 DISK_BYTES = 5 * 10**9
 """Free space in the local folder of an executor below which `doctor` warns."""
 
@@ -341,7 +341,7 @@ def _check_storage(spark: SparkSession, storage: str, parallelism: int) -> Itera
 
 
 def _write_problem(spark: SparkSession, storage: str, parallelism: int) -> str | None:
-    """Why the driver and the executors cannot share files in a folder; None: they can."""
+    """The reason why the driver and the executors cannot share files in a folder; None: they can."""
     probe = f"doctor-{uuid4().hex[:12]}"
     files = 2 * parallelism
     location = f"{storage.rstrip('/')}/{probe}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -12,6 +13,7 @@ from watersmeet.locations import Storage
 from watersmeet.operators import change_rules, table_operators
 from watersmeet.operators.core.identity import Identity
 from watersmeet.physical.change import ChangeEffect, WatermarkValues, classify_edit
+from watersmeet.physical.identity import changes_outcomes
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import set_accepted_states
 from watersmeet.spark.state.checkpoint import Checkpoint, last_committed
@@ -65,13 +67,30 @@ def continue_checkpoint(
     return replace(was, queries=now.queries, accepted={**fingerprints_left, **was.accepted}, changed=changed), follows
 
 
+def take_sinks(
+    name: str, checkpoint: str, was: Owner, sinks: Sequence[str], accepting: Accepting, accept_hint: str
+) -> tuple[ChangeEffect, ...]:
+    """The effects of sinks that a checkpoint did not write to before, or a refusal if they are not accepted."""
+    before = was.sinks or (name,)
+    effects = tuple(
+        ChangeEffect(f"{sink} gets the rows of this query, too", f"{sink} gets rows from now on, and none from before")
+        for sink in sinks
+        if sink not in before
+    )
+    if effects and accepting == "refuse":
+        consequences, changed = "; ".join(e.consequence for e in effects), "; ".join(e.change for e in effects)
+        parameters = {"follows": consequences, "difference": changed, "hint": accept_hint}
+        raise refuse("CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, **parameters)
+    return effects
+
+
 def _with_outcomes(spark: SparkSession, checkpoint: str | Storage, was: Owner, now: Owner) -> Owner:
     """The owner of the same state with what now becomes of rows; ``was``, if that is the same."""
-    before, after = ([query.outcomes for query in owner.queries] for owner in (was, now))
-    if before == after:
+    pairs = [(before.outcomes, after.outcomes) for before, after in zip(was.queries, now.queries, strict=True)]
+    if all(before == after for before, after in pairs):
         return was
-    # An earlier version did not write down what became of rows.
-    batch = last_committed(folder_of(spark, checkpoint)) if all(before) else None
+    is_known = any(changes_outcomes(before, after) for before, after in pairs)
+    batch = last_committed(folder_of(spark, checkpoint)) if is_known else None
     return replace(was, queries=now.queries, changed=was.changed if batch is None else batch)
 
 

@@ -62,7 +62,7 @@ _LOG = "_metadata"
 
 
 def readable_location(path: str, folder: Folder) -> str:
-    """Where Spark finds a checkpoint with its schemas: the same place if Spark can read it there, else links to it."""
+    """The folder where Spark finds a checkpoint with its schemas: the same if Spark can read it, else links to it."""
     if not isinstance(folder, LocalFolder):
         return path
     if not _is_misplaced(folder.path) and not _is_escaped(folder.path):
@@ -106,7 +106,7 @@ def _link(checkpoint: Path, made: Path) -> None:
 
 COPY_AGAIN_HINT = "copy the checkpoint again: a copy made while its query ran may be incomplete."
 OURS = "transformWithState"
-"""How Spark calls the operators that ours run in."""
+"""The names in Spark of the operators that ours run in."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class Checkpoint:
 
     @cached_property
     def place(self) -> str:
-        """Where Spark can read it."""
+        """The folder where Spark can read it."""
         return readable_location(self.path, self.folder)
 
     @cached_property
@@ -286,7 +286,7 @@ _NEW, _BEFORE = ".new-", ".before-"
 
 
 def prepare_staging(checkpoint: AnyStorage) -> AnyStorage:
-    """Where the new one is made; nothing is there yet."""
+    """The folder where the new one is made; nothing is there yet."""
     if not is_local(checkpoint):
         return checkpoint.with_name(f"{query_of(checkpoint)}{GENERATION}{uuid4().hex[:8]}")
     made = checkpoint.with_name(f"{_NEW}{checkpoint.name}")
@@ -295,7 +295,7 @@ def prepare_staging(checkpoint: AnyStorage) -> AnyStorage:
 
 
 def final_place(made: Storage, checkpoint: Storage) -> Storage:
-    """Where the new one will lie: in the place of the old one, or, where folders cannot be renamed, where it is."""
+    """The place of the new one: in the place of the old one, or, where folders cannot be renamed, where it is."""
     return checkpoint.absolute() if is_local(checkpoint) else made
 
 

@@ -126,7 +126,7 @@ def _take_over(
 
 
 def _places(was: str, target: Storage) -> Places:
-    """Where a checkpoint was and is; also its storage, where that is not in the folder of a project."""
+    """The places where a checkpoint was and is; also its storage, where that is not in the folder of a project."""
     now = str(target.absolute())
     if is_local(target) and not has_scheme(was):
         return ((was, now),)

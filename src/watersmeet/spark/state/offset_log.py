@@ -124,7 +124,7 @@ def _partitions(offsets_by_topic: Mapping[str, Any]) -> Iterator[tuple[str, int]
 
 
 def _start_offsets(checkpoint: Storage, number: int) -> Iterator[tuple[str, int]]:
-    """Where the first batch began to read a topic."""
+    """The offsets at which the first batch began to read a topic."""
     path = checkpoint / "sources" / str(number) / "0"
     text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
     if "{" in text:

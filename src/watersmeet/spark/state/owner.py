@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.locations import Storage, has_scheme, is_local
+from watersmeet.locations import OWNER, Storage, has_scheme, is_local
 from watersmeet.logical.passes.settings import OPERATOR_CHAINING
 from watersmeet.operators.core.identity import Identity, canonical_json
 from watersmeet.operators.state.format import FORMAT, READABLE_FORMATS
@@ -34,9 +34,6 @@ from watersmeet.spark.private.files import Folder
 from watersmeet.spark.private.introspection import is_state_schema, is_whole_changelog, unread_state
 from watersmeet.version import __version__
 
-OWNER = "watersmeet.json"
-"""The file in a checkpoint with the identity of its queries."""
-
 
 @dataclass(frozen=True)
 class Owner:
@@ -45,7 +42,8 @@ class Owner:
     ``versions``: the versions that wrote it; ``format``: that of its states. ``accepted``: other operators whose shards
     may continue, by their fingerprint: those of the query before changes that were accepted. ``rebuilt``: the last
     batch whose rows its state was rebuilt from; None: it never was. ``changed``: the last batch of the query before it
-    was changed in what becomes of its rows; None: it never was, or not since an earlier version.
+    was changed in what becomes of its rows; None: it never was, or not since an earlier version. ``sinks``: those of
+    its result, if it was started with several; none: the one that it is named after.
     """
 
     queries: tuple[NamedIdentity, ...]
@@ -54,6 +52,7 @@ class Owner:
     accepted: Mapping[str, Identity] = field(default_factory=dict[str, Identity])
     rebuilt: int | None = None
     changed: int | None = None
+    sinks: tuple[str, ...] = ()
 
     @property
     def shards(self) -> int:
@@ -84,6 +83,7 @@ class Owner:
             record["accepted"] = dict(self.accepted)
         batches = {"rebuilt": self.rebuilt, "changed": self.changed}
         record |= {name: batch for name, batch in batches.items() if batch is not None}
+        record |= {"sinks": list(self.sinks)} if self.sinks else {}
         return json.dumps(record, indent=2) + "\n"
 
     @staticmethod
@@ -112,7 +112,10 @@ class Owner:
         owner_queries = tuple(
             NamedIdentity(query["identity"], query["words"], query.get("outcomes", "")) for query in queries
         )
-        return Owner(owner_queries, versions, format_version, accepted, record.get("rebuilt"), record.get("changed"))
+        return Owner(
+            owner_queries, versions, format_version, accepted, record.get("rebuilt"), record.get("changed"),
+            tuple(record.get("sinks", ())),
+        )  # fmt: skip
 
     def check(
         self,

@@ -63,7 +63,7 @@ _OF_STREAMS = frozenset({"interval"})
 
 
 def make_shard_assignment(stage: Identity, keeping: StateSchema, shards: int) -> ShardAssignment:
-    """Where the rows of a stage belong."""
+    """The shards to which the rows of a stage belong."""
     operator = stage["operator"]
     check_resharding(stage)
 
@@ -235,7 +235,7 @@ class Parallelism:
 
 
 def current_parallelism(checkpoint: Checkpoint) -> Parallelism:
-    """How a state is spread now."""
+    """The spread of a state now."""
     head = json.loads((checkpoint.folder.read(f"{OFFSETS_FOLDER}/{checkpoint.batch}") or "").split("\n")[1])
     return Parallelism(checkpoint.owner.shards, int(head["conf"][PARTITIONS]))
 

@@ -340,7 +340,7 @@ SHARES = (0.9, 0.99, 0.999, 1.0)
 
 @dataclass(frozen=True)
 class Disorder:
-    """How far each row is behind the latest before it, sorted: of a row that is the latest, 0."""
+    """The lag of each row behind the latest before it, sorted: of a row that is the latest, 0."""
 
     behind: Ints
 
@@ -456,7 +456,7 @@ class Skew:
 
 
 def skew(column: pa.Array) -> Skew:
-    """How the rows spread over the values of a column.
+    """The distribution of the rows over the values of a column.
 
     >>> found = skew(pa.array(["a"] * 8 + ["b", None]))
     >>> found.heaviest[0], found.keys, found.nulls, found.most_cores

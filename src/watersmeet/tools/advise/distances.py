@@ -88,7 +88,7 @@ class Distances:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How long before (``earlier``) and after (``later``) the left row a right one may be, and the share it keeps."""
+    """The time before (``earlier``) and after (``later``) the left row for a right one, and the share that it keeps."""
 
     earlier: int
     later: int
@@ -132,7 +132,7 @@ def bounds_of(pairs: Distances, share: float, unit: Unit = "time") -> Bounds:
 
 
 def spread(pairs: Distances, left: KeyedTimes, right: KeyedTimes) -> float:
-    """How far apart pairs are compared with randomly permuted keys: 1 is no better than chance."""
+    """The distance of pairs compared with randomly permuted keys: 1 is no better than chance."""
     dealt = np.random.default_rng(0).permutation(right.codes)
     by_chance = distances(left, KeyedTimes.of(dealt, right.times, np.ones(len(dealt), np.bool_)))
     wide = _middle(by_chance.values) if by_chance is not None else 0.0

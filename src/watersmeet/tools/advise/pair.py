@@ -129,7 +129,7 @@ def event_time(arrivals: SampledRows) -> tuple[str, bool] | None:
 
 
 def _disorder_share(arrivals: SampledRows, name: str) -> float:
-    """How far rows are behind by a column, as a share of its range; a column with NULLs comes after others."""
+    """The lag of rows by a column, as a share of its range; a column with NULLs comes after others."""
     times, is_there = numbers_of(arrivals.column(name))
     if not is_there.any():
         return 2.0

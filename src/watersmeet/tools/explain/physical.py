@@ -115,7 +115,7 @@ def _chain_facts(join: JoinPlan) -> list[Fact]:
 
 
 def _exchange(join: JoinPlan, number: int) -> str:
-    """Where the rows of a port go; nothing, where they stay."""
+    """The route of the rows of a port; nothing, if they stay."""
     port = join.ports[number]
     if port.is_chained:
         return ""
@@ -168,7 +168,7 @@ def _words(port: PortPlan, name: str) -> str:
 
 
 class Explanation(str):
-    """How queries would run, and why, as a string; a notebook shows the drawing, with the text below it."""
+    """The plans of queries, and the reasons, as a string; a notebook shows the drawing, with the text below it."""
 
     __slots__ = ("topologies",)
     topologies: tuple[Topology, ...]

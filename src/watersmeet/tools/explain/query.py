@@ -10,6 +10,7 @@ from watersmeet.formats.source import SHOWN
 from watersmeet.locations import mask_secrets
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.query import (
+    AnalyzedBranch,
     AnalyzedGroup,
     AnalyzedQuery,
     AnalyzedTop,
@@ -116,7 +117,7 @@ class PlanDetails:
         return replace(self, sinks={sink.name.lower(): sink for sink in sinks})
 
     def writes(self, name: str | None) -> tuple[Fact, ...]:
-        """Where a sink writes: its format, and the place that it names."""
+        """The target of a sink: its format, and the place that it names."""
         sink = None if name is None else self.sinks.get(name.lower())
         if sink is None:
             return ()
@@ -148,7 +149,7 @@ def _without_generated_names(block: PlanBlock) -> PlanBlock:
 
 def _query_block(query: AnalyzedQuery, details: PlanDetails) -> PlanBlock:
     select = "SELECT TABLE" if query.result == "table" else "SELECT"
-    heading = f"INSERT INTO {word(query.into)}" if query.into else select
+    heading = f"INSERT INTO {', '.join(map(word, query.sinks))}" if query.sinks else select
     columns, data = _columns(query)
     bounds = bounds_of(query)
     project = PlanStep(
@@ -162,10 +163,35 @@ def _query_block(query: AnalyzedQuery, details: PlanDetails) -> PlanBlock:
             PlanStep("sink", line.replace(" into ", " rows INTO "), details.writes(sink)) for line, sink in named
         )
         last = (replace(project, facts=(*columns, ports, *further), side_outputs=sinks),)
+    elif query.branches:
+        facts = (*columns, ("branches", [_branch_line(branch) for branch in query.branches]))
+        *steps, end = (replace(project, facts=facts), *_latest(query, details))
+        sinks = tuple(_branch_sink(branch, details) for branch in query.branches)
+        last = (*steps, replace(end, facts=(*end.facts, *_result(query), *further), side_outputs=sinks))
     else:
         sink = PlanStep("sink", heading, (*details.writes(query.into), *_result(query), *further), _result_data(query))
         last = (project, *_latest(query, details), sink)
     return _with_body(heading, query, details, last)
+
+
+def _branch_line(branch: AnalyzedBranch) -> str:
+    """What goes to a sink of several: all of the result, or some columns of some rows."""
+    where = f" WHERE {' AND '.join(texts(branch.where))}" if branch.where else ""
+    return f"{word(branch.sink)}: {', '.join(_branch_columns(branch)) if branch.alias else 'all rows'}{where}"
+
+
+def _branch_columns(branch: AnalyzedBranch) -> list[str]:
+    columns = ((output.name, expression_in_words(output.expr)) for output in branch.query.outputs)
+    return [text if text.split(".")[-1] == word(name) else f"{text} AS {word(name)}" for name, text in columns]
+
+
+def _branch_sink(branch: AnalyzedBranch, details: PlanDetails) -> PlanStep:
+    facts = (
+        *details.writes(branch.sink),
+        ("columns", _branch_columns(branch) if branch.alias else []),
+        ("where", texts(branch.where)),
+    )
+    return PlanStep("sink", f"INSERT INTO {word(branch.sink)}", facts)
 
 
 def _with_body(heading: str, query: AnalyzedQuery, details: PlanDetails, last: tuple[PlanStep, ...]) -> PlanBlock:
@@ -343,6 +369,14 @@ def query_as_json(query: AnalyzedQuery, details: PlanDetails) -> dict[str, objec
         "late_into": query.late_into,
         "unmatched_into": list(query.sinks_of_unmatched),
         "ports_into": list(query.ports_into),
+        "branches": [
+            {
+                "into": branch.sink,
+                "where": texts(branch.where),
+                "columns": [*map(_column_data, result_columns(branch.query))],
+            }
+            for branch in query.branches
+        ],
         "where": [],
         "group": None,
         **data,

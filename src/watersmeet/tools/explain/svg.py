@@ -165,7 +165,7 @@ def _columns(graph: Topology) -> dict[str, int]:
 
 
 def _middles(graph: Topology, sizes: Sizes) -> dict[str, float]:
-    """How far down the middle of every box should be: sources below each other, the others between their inputs."""
+    """The height of the middle of every box: sources below each other, the others between their inputs."""
     middles: dict[str, float] = {}
     bottom = 0.0
     for node in graph.nodes:

@@ -123,7 +123,7 @@ def _operator_alerts(
 def _reason(
     plan: QueryPlan, join: JoinPlan, forecast: StateForecast, excess: float, batches: Sequence[Progress]
 ) -> str:
-    """Why the state is larger: rows wait for a watermark, the rate has risen, or rows are retained for longer."""
+    """The reason for a larger state: rows wait for a watermark, the rate has risen, or rows are retained for longer."""
     last = batches[-1]
     if forecast.behind is not None:
         own, other = (_slowest_watermark(last, join, port) for port in (forecast.port, forecast.behind))

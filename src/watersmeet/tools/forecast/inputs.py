@@ -180,7 +180,7 @@ MERGE_AT, LARGEST = 4, 250_000
 
 
 def times_written(rows_per_run: float, rows_alive: float) -> float:
-    """How often a row of a shard is written that comes in runs of so many rows, while so many are alive.
+    """The number of times that a row of a shard is written that comes in runs of so many rows, while so many are alive.
 
     Runs grow by four, as long as they are alive and not too large.
 
@@ -198,7 +198,7 @@ FULL_RUN = 700_000
 
 
 def runs_alive(rows_per_run: float, rows_alive: float) -> float:
-    """How many runs a side of a shard has: up to three of each size, and then the large ones.
+    """The number of runs of a side of a shard: up to three of each size, and then the large ones.
 
     >>> runs_alive(1000, 1000), round(runs_alive(1000, 7_000_000))
     (1.0, 16)
@@ -212,7 +212,7 @@ def runs_alive(rows_per_run: float, rows_alive: float) -> float:
 
 
 Origin = Literal["given", "sampled", "runs"]
-"""Where a rate comes from. ``sampled``: ``watersmeet advise`` has counted rows per event time; ``runs``: the batches of
+"""The origin of a rate. ``sampled``: ``watersmeet advise`` has counted rows per event time; ``runs``: the batches of
 the last runs did."""
 _RATE = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*/\s*(s|sec|second|min|m|minute|h|hour|d|day)\s*")
 _SECONDS = {"s": 1, "sec": 1, "second": 1, "min": 60, "m": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400}

@@ -166,7 +166,7 @@ def memory(inputs: ForecastInput, stored: float, in_batch: float) -> float:
 
 
 def _usable_cores(inputs: ForecastInput, plans: tuple[JoinPlan, ...], rates: list[Rate | None]) -> float:
-    """How many cores rows can use: not more than shards, and a heavy key has one."""
+    """The number of cores that rows can use: not more than shards, and a heavy key has one."""
     heaviest = max((rate.heaviest for rate in rates if rate is not None), default=0.0)
     is_one = any(port.route == "one" for plan in plans for port in plan.ports)
     most = 1.0 if is_one else float(min(inputs.cores, inputs.shards))

@@ -113,7 +113,7 @@ def _path(style: str, way: str) -> str:
 
 
 SIDES = 4
-"""How many sides have a colour of their own; further ones begin again."""
+"""The number of sides with a colour of their own; further ones begin again."""
 
 STYLE = """
 .lifetimes text { font: 12px Helvetica, Arial, 'DejaVu Sans', sans-serif; fill: #1f2328 }
@@ -185,7 +185,7 @@ def watermarks(
 
 
 def _tip(watermark: TracedWatermark, scale: TimeScale, y: float) -> list[str]:
-    """Where a watermark stood, with the number of the batch; at the edge if it lies beyond it."""
+    """The place of a watermark, with the number of the batch; at the edge if it lies beyond it."""
     x = scale.x(watermark.value)
     tip = element("path", class_="tip", d=f"M {x - 4:g} {y - 4:g} h 8 l -4 8 z")
     said = f"{watermark.column} after batch {watermark.batch}: {_watermark_words(watermark, scale)}"
@@ -289,7 +289,7 @@ def _axis(lineage: Lineage, columns: TimelineColumns, top: float, bottom: float)
 
 
 def _batches(lineage: Lineage, scale: TimeScale, top: float, bottom: float) -> list[str]:
-    """Where a batch ends and the next one begins, on an axis of arrivals."""
+    """The boundary between a batch and the next one, on an axis of arrivals."""
     at = sorted((a.time, a.batch) for a in lineage.arrivals if a.time is not None)
     borders = [(scale.x(at[0][0]) - 8, at[0][1])] if at else []
     borders += [

@@ -50,7 +50,7 @@ class TimeScale:
     kind: Moments = "numbers"
 
     def x(self, moment: int) -> float:
-        """Where a moment stands; one that is not shown stands at the edge."""
+        """The place of a moment; one that is not shown stands at the edge."""
         inside = min(max(moment, self.low), self.high)
         return round(self.left + (inside - self.low) * (self.right - self.left) / (self.high - self.low), 1)
 
@@ -153,7 +153,7 @@ NEVER_ALIVE: frozenset[OutcomeKind] = frozenset({"late", "filtered", "malformed"
 """The outcomes of rows that could never match."""
 
 ENDED_BY: frozenset[OutcomeKind] = frozenset({"expired", "evicted", "dropped", "replaced", "deleted"})
-"""How a life ends where another row comes."""
+"""The end of a life at which another row comes."""
 
 NON_FINAL: frozenset[OutcomeKind] = frozenset({"passed", "taken back"})
 """Outcomes of the results of a row, which do not end the row itself."""

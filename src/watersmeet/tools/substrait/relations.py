@@ -55,7 +55,7 @@ _REFUSED = {
     "write": ("", "leave it out: the call that runs the plan says where the result goes."),
     "reference": ("", "write the shared part once for each place that reads it."),
 }
-"""Why a relation is refused, and what to do about it."""
+"""The reason why a relation is refused, and what to do about it."""
 
 
 @dataclass(frozen=True)

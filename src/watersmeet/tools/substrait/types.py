@@ -56,7 +56,7 @@ def fields_of(schema: Any, place: str) -> tuple[Field, ...]:
 
 
 def names_inside(type_: str) -> int:
-    """How many fields the structs inside a type have.
+    """The number of fields of the structs inside a type.
 
     >>> names_inside("ARRAY<STRUCT<a: INT, b: STRUCT<c: INT>>>"), names_inside("MAP<STRING, INT>")
     (3, 0)

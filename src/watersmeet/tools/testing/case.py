@@ -6,7 +6,8 @@ The script is its own, or the query of a project that it names, with all declara
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
@@ -26,7 +27,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from watersmeet.catalog import Source
-from watersmeet.errors import WatersmeetError, catalogue, did_you_mean, refuse
+from watersmeet.errors import Place, WatersmeetError, catalogue, did_you_mean, refuse
 from watersmeet.formats.records import CHANGE
 from watersmeet.local.cells import arrow_table, cell
 from watersmeet.logical.nodes import Query, Script
@@ -73,8 +74,9 @@ class CaseBatch:
     """One micro-batch of a case: its input, and the expected output.
 
     ``rows`` (written ``in``) are the arrivals by source, ``input_watermarks`` (before: ``marks``) the watermarks by
-    source or by ``source.column``, ``now`` the wall clock. ``out`` is always checked; any other expectation is not
-    checked if it is None.
+    source or by ``source.column``, ``now`` the wall clock, ``loaded`` whether tables that stream rows wait for are
+    caught up. ``table`` is the content of the result after the batch, if that is a table. An expectation that is None
+    is not checked.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
@@ -85,7 +87,9 @@ class CaseBatch:
     ] = field(default_factory=dict[str, Any])
     now: str | None = None
     restart: StrictBool = False
-    out: RowList = ()
+    loaded: StrictBool = False
+    out: RowList | None = ()
+    table: RowList | None = None
     late: RowList | None = None
     unmatched_left: RowList | None = None
     unmatched_right: RowList | None = None
@@ -111,7 +115,8 @@ class Case:
     """A case: a script with batches and an optional ``end``, or one that ``fails`` with a condition.
 
     The script is its own (``sql``), or that of a project: ``query`` then names one, ``sql/joined.sql#joined``.
-    ``spec`` is the number of what it shows in a specification.
+    ``total``: what comes out over all batches and the end of input, of a table its content in the end. ``spec`` is the
+    number of what it shows in a specification. ``text`` is that of its file, in which errors have their places.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
@@ -123,10 +128,17 @@ class Case:
     batches: Annotated[tuple[CaseBatch, ...], _read_as(list[CaseBatch], tuple)] = ()
     ordered: StrictBool = False
     end: RowList | None = None
+    total: RowList | None = None
     why: Annotated[tuple[CaseWhy, ...], _read_as(list[CaseWhy], tuple)] = ()
     fails: str | None = None
     fails_with: str | None = None
     spec: str | None = None
+    text: str = field(default="", repr=False, compare=False)
+
+    @property
+    def ends(self) -> bool:
+        """Whether its input ends after the last batch."""
+        return self.end is not None or self.total is not None
 
 
 def cells_of(row: CaseRow, columns: Sequence[str], of: str) -> Sequence[Any]:
@@ -189,10 +201,11 @@ def parse_case(text: str, path: str = "case") -> Case:
     if not isinstance(content, dict):
         raise refuse("WRONG_CASE", path=path, reason="it is not a mapping of fields")
     fields = {name: value for name, value in cast("dict[str, Any]", content).items() if value is not None}
-    if "path" in fields:
-        raise refuse("WRONG_CASE", path=path, reason="there is no field `path`")
+    for name in ("path", "text"):
+        if name in fields:
+            raise refuse("WRONG_CASE", path=path, reason=f"there is no field `{name}`")
     try:
-        case = TypeAdapter(Case).validate_python({**fields, "path": path})
+        case = TypeAdapter(Case).validate_python({**_with_unchecked(fields), "path": path, "text": text})
     except ValidationError as error:
         raise _validation_refusal(path, error) from None
     wrong = _contradiction(case, runs="batches" in fields)
@@ -201,14 +214,29 @@ def parse_case(text: str, path: str = "case") -> Case:
     return case
 
 
+def _with_unchecked(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields where a batch without ``out`` is not checked, if the case or the batch says what else must come."""
+    batches = fields.get("batches")
+    if not isinstance(batches, list):
+        return fields
+
+    def complete(batch: Any) -> Any:
+        if not isinstance(batch, dict) or "out" in batch or not ("total" in fields or batch.get("table") is not None):
+            return batch
+        return {**cast("dict[str, Any]", batch), "out": None}
+
+    return {**fields, "batches": [complete(batch) for batch in cast("list[Any]", batches)]}
+
+
 def _contradiction(case: Case, *, runs: bool) -> str | None:
-    """Why the fields of a case do not go together."""
+    """The reason why the fields of a case do not go together."""
     if bool(case.sql) == (case.query is not None):
         return "it needs either `sql` or `query`"
     if runs == (case.fails is not None):
         return "it needs either `batches` or `fails`"
-    if case.fails is not None and case.end is not None:
-        return "`end` has no meaning together with `fails`"
+    for name in ("end", "total"):
+        if case.fails is not None and getattr(case, name) is not None:
+            return f"`{name}` has no meaning together with `fails`"
     if case.fails is not None and case.why:
         return "`why` has no meaning together with `fails`"
     if case.fails_with is not None and case.fails is None:
@@ -234,7 +262,8 @@ def _validation_refusal(path: str, error: ValidationError) -> WatersmeetError:
 def script_of(case: Case) -> Script:
     """The script that a case runs; refused if it cannot be read, or names a query that is not there."""
     if case.query is None:
-        return read_script(case.sql, case.path, external_names=())
+        with in_file(case):
+            return read_script(case.sql, case.path, external_names=())
     file, _, name = case.query.partition("#")
     root = _root(case)
     project = _open_case_project(case, root, file)
@@ -251,8 +280,63 @@ def script_of(case: Case) -> Script:
     return replace(script, queries=(matches[0],))
 
 
+@contextmanager
+def in_file(case: Case) -> Generator[None]:
+    """Give refusals of the SQL of a case their places in its file; what is not found there stays as it is."""
+    try:
+        yield
+    except WatersmeetError as error:
+        offsets = _sql_offsets(case)
+        if offsets is None:
+            raise
+        raise WatersmeetError(
+            refusal if refusal.place is None else replace(refusal, place=_place_in_file(refusal.place, case, offsets))
+            for refusal in error.refusals
+        ) from error
+
+
+def _place_in_file(place: Place, case: Case, offsets: Sequence[int]) -> Place:
+    if place.text != case.sql:
+        return place
+    start = offsets[place.start]
+    # The end of a place may be behind the last character; line breaks in between have the indent of the file.
+    end = offsets[place.end - 1] + 1 if place.end > place.start else start
+    return Place(case.path, case.text, start, end)
+
+
+def _sql_offsets(case: Case) -> list[int] | None:
+    """The offset in the file of each character of the SQL, and of its end; None where the file has other text."""
+    node = next((value for key, value in _fields_of(case.text) if key.value == "sql"), None)
+    if not isinstance(node, yaml.ScalarNode):
+        return None
+    begin = node.start_mark.index
+    if node.style != "|":
+        begin += node.style in ('"', "'")
+        return [begin + n for n in range(len(case.sql) + 1)] if case.text.startswith(case.sql, begin) else None
+    # A block: each line without its indent, which is that of the first line.
+    start = case.text.find("\n", begin) + 1
+    first = next((line for line in case.sql.split("\n") if line.strip()), "")
+    indents = [len(line) - len(first) for line in case.text[start:].split("\n") if line.strip()]
+    offsets: list[int] = []
+    for line in case.sql.split("\n"):
+        begin = start + (max(0, indents[0]) if line else 0)
+        if not case.text.startswith(line, begin):
+            return None
+        offsets += [begin + n for n in range(len(line) + 1)]
+        start = case.text.find("\n", begin) + 1 or len(case.text)
+    return offsets
+
+
+def _fields_of(text: str) -> list[tuple[yaml.Node, yaml.Node]]:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return []
+    return root.value if isinstance(root, yaml.MappingNode) else []
+
+
 def _root(case: Case) -> Path:
-    """Where the files begin that a case names: its project, or the folder that it lies in."""
+    """The folder from which the files are named in a case: its project, or the folder that it lies in."""
     folder = Path(case.path).absolute().parent
     return next((above for above in (folder, *folder.parents) if (above / SPEC_NAME).is_file()), folder)
 
@@ -279,8 +363,8 @@ class QueryStoppedError(Exception):
 class Outcome:
     """The output of one batch on an executor. Tables, so that types are known; a field it cannot observe is None.
 
-    ``late`` holds a table per source, because their columns differ. Watermarks are by ``source.column``, in the type of
-    the column.
+    ``late`` holds a table per source, because their columns differ. ``table`` is the content of a result so far.
+    Watermarks are by ``source.column``, in the type of the column.
     """
 
     out: tuple[pa.Table, ...] = ()
@@ -290,6 +374,7 @@ class Outcome:
     state: Mapping[str, int] | None = None
     partitions: Mapping[str, int] | None = None
     watermarks: Mapping[str, Any] | None = field(default=None)
+    table: tuple[pa.Table, ...] | None = None
 
 
 def compare(expected: CaseBatch, actual: Outcome, *, ordered: bool = False) -> str | None:
@@ -300,12 +385,14 @@ def compare(expected: CaseBatch, actual: Outcome, *, ordered: bool = False) -> s
       - [1, null]
       + [4, 4]
     """
-    parts: list[str | None] = [_rows("out", expected.out, actual.out, ordered=ordered)]
-    for name in ("late", "unmatched_left", "unmatched_right"):
+    parts: list[str | None] = []
+    if expected.out is not None:
+        parts.append(compare_rows("out", expected.out, actual.out, ordered=ordered))
+    for name in ("table", "late", "unmatched_left", "unmatched_right"):
         rows: RowList | None = getattr(expected, name)
         tables: tuple[pa.Table, ...] | None = getattr(actual, name)
         if rows is not None:
-            parts.append(_unseen(name) if tables is None else _rows(name, rows, tables, ordered=False))
+            parts.append(_unseen(name) if tables is None else compare_rows(name, rows, tables))
     for name in ("state", "partitions", "watermarks"):
         numbers: Mapping[str, Any] | None = getattr(expected, name)
         if numbers is not None:
@@ -318,7 +405,8 @@ def _unseen(name: str) -> str:
     return f"{name}:\n  ! expected by the case, but not reported where it ran"
 
 
-def _rows(name: str, expected: RowList, tables: Sequence[pa.Table], *, ordered: bool) -> str | None:
+def compare_rows(name: str, expected: RowList, tables: Sequence[pa.Table], *, ordered: bool = False) -> str | None:
+    """How rows differ from those that are expected; None: not at all."""
     actual = [
         _ActualRow(row, table.schema)
         for table in tables
@@ -414,7 +502,7 @@ def _plain(row: CaseRow) -> list[Any] | dict[str, Any]:
 
 
 def compare_reasons(case: Case, lineage: Lineage, sources: Mapping[str, Source]) -> str | None:
-    """How what became of rows differs from what a case says; None: not at all."""
+    """The differences between the outcomes of rows and what a case says; None: not at all."""
     lines = [line for expected in case.why for line in _differences(case, expected, lineage, sources)]
     return "\n".join(["why:", *lines]) if lines else None
 

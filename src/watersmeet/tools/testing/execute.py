@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unittest import SkipTest
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.arguments import check_choice, check_session, wrong
 from watersmeet.catalog import Source
@@ -23,7 +24,7 @@ from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.changes import WEIGHT
-from watersmeet.operators.core.operator import END_OF_INPUT, NOW, StepError, Watermarks
+from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, StepError, Watermarks
 from watersmeet.operators.core.rowwise import event_time
 from watersmeet.operators.time_zones import in_zone_of_script, zone_of_script
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, view_plans
@@ -39,6 +40,8 @@ from watersmeet.tools.testing.case import (
     cells_of,
     compare,
     compare_reasons,
+    compare_rows,
+    in_file,
     read_case,
     script_of,
 )
@@ -47,13 +50,11 @@ from watersmeet.tools.trace import Batch, Lineage, trace_query
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 Executor = Literal["reference", "kernel", "spark"]
-"""Where a case runs: on the definition, on the kernels in the process, or on Spark."""
+"""The executor of a case: on the definition, on the kernels in the process, or on Spark."""
 
-Status = Literal["passed", "failed", "not run"]
+Status = Literal["passed", "failed", "not run", "varies"]
+"""``varies``: only `check_any_order`: a query that goes by the order of arrival gives other rows in another order."""
 
 SHARDS = 7
 """A case on the kernels runs in one shard, and in so many: the keys 1 to 6 then are in shards of their own."""
@@ -61,7 +62,7 @@ SHARDS = 7
 
 @dataclass(frozen=True)
 class Result:
-    """How a case went; ``detail`` shows what differs, or why it was not run."""
+    """The result of a case; ``detail`` shows what differs, or why it was not run."""
 
     case: Case
     status: Status
@@ -77,15 +78,15 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
         return _check_refusal(case)
     try:
         script = script_of(case)
-        queries = analyze(script)
+        queries = analyze_case(case, script)
     except WatersmeetError as error:
         return Result(case, "failed", str(error))
     try:
-        plan, arrivals = _plan_case(case, script, queries)
+        plan, arrivals = plan_case(case, script, queries)
         _check_expected_columns(case, plan)
         reasons = _reasons(case, plan, script, arrivals)
         for shards in _numbers_of_shards(plan, on):
-            result = _compare_outcomes(case, _outcomes(case, script, plan, arrivals, on, spark, shards), reasons)
+            result = _compare_outcomes(case, plan, _outcomes(case, script, plan, arrivals, on, spark, shards), reasons)
             if result.status == "failed":
                 return result if shards == 1 else replace(result, detail=f"in {shards} shards: {result.detail}")
     except NeedsSparkError as needed:
@@ -118,11 +119,17 @@ def outcomes_of(case: Case, on: Executor = "kernel", spark: SparkSession | None 
     Raises `NeedsSparkError` for expressions that only Spark can evaluate.
     """
     script = script_of(case)
-    plan, arrivals = _plan_case(case, script, analyze(script))
+    plan, arrivals = plan_case(case, script, analyze_case(case, script))
     return _outcomes(case, script, plan, arrivals, on, spark)
 
 
-def _plan_case(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> tuple[QueryPlan, list[Arrivals]]:
+def analyze_case(case: Case, script: Script) -> tuple[AnalyzedQuery, ...]:
+    """The queries of a case's script as they may run; refused with places in the file of the case."""
+    with in_file(case):
+        return analyze(script)
+
+
+def plan_case(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> tuple[QueryPlan, list[Arrivals]]:
     """The plan of the one query of a case, and what arrives in each batch."""
     if len(queries) != 1:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
@@ -143,12 +150,26 @@ def _outcomes(
     stretches = _split_at_restarts(_all_batches(case), arrivals)
     with in_session_zone(zone_of_script(script)):
         stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on, shards)
-    return tuple(_outcome(plan, step) for step in stepped)
+    outcomes = [outcome_of(plan, step) for step in stepped]
+    if not plan.is_changelog:
+        return tuple(outcomes)
+    so_far = [sum_rows(plan, outcomes[: number + 1]) for number in range(len(outcomes))]
+    return tuple(replace(each, table=(content,)) for each, content in zip(outcomes, so_far, strict=True))
+
+
+def sum_rows(plan: QueryPlan, outcomes: Sequence[Outcome]) -> pa.Table:
+    """The rows that came out in all batches; of a table its content after them."""
+    tables = [table for outcome in outcomes for table in outcome.out if table.num_columns]
+    rows = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+    if not plan.is_changelog or CHANGE not in rows.column_names:
+        return rows
+    net = _as_signed_rows(rows)
+    return net.filter(pc.equal(net.column(CHANGE), "+")).drop_columns([CHANGE])
 
 
 def _all_batches(case: Case) -> list[CaseBatch]:
     """The batches of a case, and its end as one more."""
-    return [*case.batches, *([CaseBatch(out=case.end)] if case.end is not None else [])]
+    return [*case.batches, *([CaseBatch(out=case.end)] if case.ends else [])]
 
 
 def lineage_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> Lineage:
@@ -171,15 +192,20 @@ def _reasons(case: Case, plan: QueryPlan, script: Script, arrivals: Sequence[Arr
 def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
     """The arrivals of each batch of a case, and of its end."""
     arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
-    if case.end is not None:
-        arrivals.append((_empty_arrivals(script), dict.fromkeys(_times(plan), END_OF_INPUT)))
+    if case.ends:
+        arrivals.append(end_of_case(plan, script))
     return arrivals
+
+
+def end_of_case(plan: QueryPlan, script: Script) -> Arrivals:
+    """The end of input, as the last batch of a case."""
+    return _empty_arrivals(script), dict.fromkeys(_times(plan), END_OF_INPUT)
 
 
 def _check_refusal(case: Case) -> Result:
     """Whether a case that must be refused is, and with that condition."""
     try:
-        analyze(script_of(case))
+        analyze_case(case, script_of(case))
     except WatersmeetError as error:
         conditions = [refusal.condition for refusal in error.refusals]
         if case.fails not in conditions:
@@ -220,17 +246,21 @@ def _split_at_restarts(batches: Sequence[CaseBatch], arrivals: Sequence[Arrivals
     return stretches
 
 
-def _compare_outcomes(case: Case, outcomes: Sequence[Outcome], reasons: str | None) -> Result:
+def _compare_outcomes(case: Case, plan: QueryPlan, outcomes: Sequence[Outcome], reasons: str | None) -> Result:
     failures: list[str] = []
     for number, (batch, outcome) in enumerate(zip(_all_batches(case), outcomes, strict=True), 1):
         difference = compare(batch, outcome, ordered=case.ordered)
         if difference is not None:
             failures.append(f"{'end' if number > len(case.batches) else f'batch {number}'}, {difference}")
+    if case.total is not None:
+        difference = compare_rows("total", case.total, (sum_rows(plan, outcomes),))
+        failures += [] if difference is None else [difference]
     failures += [] if reasons is None else [reasons]
     return Result(case, "failed" if failures else "passed", "\n".join(failures))
 
 
-def _outcome(plan: QueryPlan, step: BatchOutput) -> Outcome:
+def outcome_of(plan: QueryPlan, step: BatchOutput) -> Outcome:
+    """The output of a batch as cases compare it."""
     joins = join_plans(plan.relation)
     ports = joins[-1].ports if joins else ()
     sides = ["+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in ports]
@@ -288,9 +318,16 @@ def _check_expected_columns(case: Case, plan: QueryPlan) -> None:
     result = [*([CHANGE] if plan.is_changelog else []), *(output.name for output in plan.outputs)]
     late = [port.late for join in joins for port in join.ports]
     unmatched = [[side.unmatched] for side in joins[-1].operator.ports] if joins else []
+    content = [name for name in result if name != CHANGE]
+    if not plan.is_changelog and any(batch.table is not None for batch in case.batches):
+        raise refuse(
+            "WRONG_CASE", path=case.path, reason="`table` needs a result that is a table; this one is a stream"
+        )
     try:
+        _check_columns(case.total, [content], "the result")
         for batch in _all_batches(case):
             _check_columns(batch.out, [result], "the result")
+            _check_columns(batch.table, [content], "the result")
             _check_columns(batch.late, late, "the late rows")
             for rows, columns in zip((batch.unmatched_left, batch.unmatched_right), unmatched, strict=False):
                 _check_columns(rows, columns, "the unmatched rows")
@@ -324,6 +361,7 @@ def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> 
             )
     tables = {name: table_of(s, batch.rows.get(name, ()), case.path) for name, s in sources.items()}
     watermarks: dict[str, int] = {} if batch.now is None else {NOW: _clock(case, batch.now)}
+    watermarks |= {LOADED: 1} if batch.loaded else {}
     for name, value in batch.input_watermarks.items():
         for column in _watermark_columns(case, name, plan):
             watermarks[column] = _watermark_value(case, value, column, _time_types(plan)[column])
@@ -415,18 +453,21 @@ def trace_case(case: Case) -> Lineage:
     ('padded', 1, 9, 1)
     """
     script = script_of(case)
-    queries = analyze(script)
+    queries = analyze_case(case, script)
     if len(queries) != 1 or case.fails is not None:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries to explain, not one")
     plan = plan_query(in_zone_of_script(queries[0], script), OPERATORS, late="side_output", limits=limits_of(script))
     return lineage_of_case(case, plan, arrivals_of(case, plan, script))
 
 
-def test(case: Case | Path | str, on: Executor = "kernel", spark: SparkSession | None = None) -> None:
+def test(
+    case: Case | Path | str, on: Executor = "kernel", spark: SparkSession | None = None, *, any_order: bool = False
+) -> None:
     """Run a case in your own tests. If it fails, an AssertionError shows the difference.
 
     ``on``: ``"kernel"`` and ``"reference"`` run in this process, ``"spark"`` runs in a session. A case that cannot run
-    there is skipped.
+    there is skipped. ``any_order``: the case is also run with other batches, orders, restarts and numbers of shards, in
+    this process; a query that goes by the order of arrival may then give other rows.
 
     Example::
 
@@ -437,7 +478,13 @@ def test(case: Case | Path | str, on: Executor = "kernel", spark: SparkSession |
     check_choice("on", on, ("kernel", "reference", "spark"))
     if spark is not None:
         check_session("spark", spark)
-    result = run_case(_case(case), on, spark)
+    if any_order:
+        # It builds on this module.
+        from watersmeet.tools.testing.any_order import check_any_order
+
+        result = check_any_order(_case(case))
+    else:
+        result = run_case(_case(case), on, spark)
     if result.status == "not run":
         raise SkipTest(result.detail)
     if result.status == "failed":

@@ -98,7 +98,7 @@ class SparkQuery:
 
 
 def _stop_error(error: PySparkException) -> Exception:
-    """Why a query stopped; where Spark itself has ended, no other case can run either."""
+    """The reason why a query stopped; where Spark itself has ended, no other case can run either."""
     died = death_of(error)
     if died is not None:
         return refuse("SPARK_DIED", reason=died)

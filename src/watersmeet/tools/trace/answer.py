@@ -284,7 +284,7 @@ def summary_of(
 
 
 def _reason(whats: Sequence[OutcomeKind], miss: UnmatchedReason | None) -> str:
-    """Why a row did not match, in a few words; "matched" if it did."""
+    """The reason why a row did not match, in a few words; "matched" if it did."""
     if "matched" in whats:
         return "matched"
     barred = next((kind for kind in whats if kind in BARRED), None)

@@ -106,7 +106,7 @@ class TracedRows:
 
     @property
     def count(self) -> int:
-        """How many rows arrived."""
+        """The number of rows that arrived."""
         return self._arrived
 
 
@@ -163,7 +163,7 @@ class TraceStage:
 
     @property
     def ports(self) -> tuple[Port, ...]:
-        """How rows arrive."""
+        """The rows as they arrive."""
         return self.operator.ports
 
     @property

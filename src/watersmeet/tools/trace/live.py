@@ -40,7 +40,7 @@ MOST_ROWS = 200_000
 """A query that has read more rows is not traced here."""
 MOST_SECONDS = 60.0
 TAG = "watersmeet-why"
-"""How the jobs of questions are marked, so that no others are broken off with them."""
+"""The group of the jobs of questions, so that no others are broken off with them."""
 BUSY = "Another question is being answered. Ask again in a moment."
 _UNTOLD = ("BINARY", "ARRAY", "MAP", "STRUCT", "INTERVAL", "VARIANT")
 """Types whose values cannot be parsed from their displayed text."""

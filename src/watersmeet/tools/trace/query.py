@@ -199,7 +199,7 @@ def _others(trace: Trace, stage: TraceStage, port: int) -> _Others:
 def _find_reason(
     trace: Trace, stage: TraceStage, port: int, own: int, other_port: int, others: _Others
 ) -> UnmatchedReason:
-    """Why a row matched none of another port."""
+    """The reason why a row matched none of another port."""
     row = stage.entered[port][own][0]
     key, name = stage.key(port, row), stage.names[other_port]
     same = others.by_key.get(key, [])
@@ -241,14 +241,14 @@ def _find_reason(
 
 
 def _unmet(row_id: int, own: int, others: _Others) -> tuple[Cause, str]:
-    """Why two rows that fit did not match."""
+    """The reason why two rows that fit did not match."""
     if {row_id, own} <= others.alive:
         return "waiting", "both wait until no earlier row can arrive"
     return "gone", "they were not in the state at the same time"
 
 
 def _no_equal_row(stage: TraceStage, port: int, row: Row, name: str, others: _Others) -> UnmatchedReason:
-    """Why a row matched none of a side without an equal row."""
+    """The reason why a row matched none of a side without an equal row."""
     columns = stage.family.equal_columns(stage.operator, port)
     by_time = stage.family.unmatched_cause == "no such time"
     if not columns or (by_time and not others.times):
@@ -263,7 +263,7 @@ def _no_equal_row(stage: TraceStage, port: int, row: Row, name: str, others: _Ot
 
 
 def _no_equal_time(stage: TraceStage, column: str, row: Row, name: str, times: Sequence[int]) -> UnmatchedReason:
-    """Why a row matched none of a side without a row of its time, and how far the nearest is."""
+    """The reason why a row matched none of a side without a row of its time, and how far the nearest is."""
     words, time = stage.context.words, event_time(row[column]) or 0
     place = bisect(times, time)
     nearest = min(times[max(0, place - 1) : place + 1], key=lambda candidate: abs(candidate - time))

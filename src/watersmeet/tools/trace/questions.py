@@ -274,7 +274,7 @@ class ReplayedQuery:
 
     @property
     def rows(self) -> int:
-        """How many rows it has read."""
+        """The number of rows that it has read."""
         return sum(table.num_rows for batch in self.replay.batches for table in batch.rows.values())
 
     def build_lineage(self, question: Question | None = None) -> Lineage:

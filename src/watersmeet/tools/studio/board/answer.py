@@ -146,14 +146,14 @@ def _format_rows(tables: Sequence[pa.Table]) -> _Flow:
 Json = dict[str, Any]
 
 MOST_RESULTS = 5_000
-"""How many rows of a result are shown: each is drawn, and traced to the rows that it comes from."""
+"""The number of rows of a result that are shown: each is drawn, and traced to the rows that it comes from."""
 MOST_COMPUTED = 400
-"""How many rows a board computes with: the definitions look at every pair of rows, at each change of the board."""
+"""The rows that a board computes with: the definitions look at every pair of rows, at each change of the board."""
 
 
 @dataclass(frozen=True)
 class BoardView:
-    """How much is shown: the picture after so many batches (0: all of them), and how wide it is."""
+    """The part that is shown: the picture after so many batches (0: all of them), and how wide it is."""
 
     step: int = 0
     width: float = 1000.0
@@ -225,7 +225,7 @@ TOO_MUCH = "Remove some rows, or save a case: watersmeet test runs it with all r
 
 
 def _too_many(rows: int) -> str:
-    """Why nothing is computed."""
+    """The reason why nothing is computed."""
     return f"The board computes with up to {MOST_COMPUTED} rows, and {rows:,} are on it. {TOO_MUCH}"
 
 
@@ -314,7 +314,7 @@ def _rows(trace: Lineage) -> list[Json]:
 
 
 def _places(trace: Lineage) -> Mapping[int, tuple[int, str, int]]:
-    """Where each arrival lies on the board: the arrivals of a side in a batch are the rows of its source in order."""
+    """The place of each arrival on the board: the arrivals of a side in a batch are the rows of its source in order."""
     positions: Counter[tuple[int, str, str]] = Counter()
     places: dict[int, tuple[int, str, int]] = {}
     for arrival in sorted(trace.arrivals, key=lambda item: item.number):
@@ -384,7 +384,7 @@ TASKS: Mapping[str, Callable[[Board, Mapping[str, Any]], Json]] = {
 """The tasks that a page can request for a board."""
 
 MOST_BYTES = 4 << 30
-"""How much memory the process that computes may take."""
+"""The memory that the process that computes may take."""
 _HEAD = struct.Struct(">HQ")
 
 

@@ -209,7 +209,7 @@ def board_from_case(case: Case) -> Board:
         batches = tuple(_board_batch(batch, sources) for batch in case.batches) or (BoardBatch(),)
     except ValueError as error:
         raise refuse("WRONG_CASE", path=case.path, reason=error) from None
-    return Board(case.name, sql, query, batches, case.end is not None, case.ordered)
+    return Board(case.name, sql, query, batches, case.ends, case.ordered)
 
 
 def _board_batch(batch: CaseBatch, sources: Mapping[str, Source]) -> BoardBatch:

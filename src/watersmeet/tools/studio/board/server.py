@@ -50,9 +50,9 @@ _SCRIPT = re.compile(r"^(sql|query):", re.MULTILINE)
 _SKIPPED = frozenset({"node_modules", "storage", "__pycache__", "venv", "build", "dist", "golden"})
 FIRST = "interval"
 MOST_SECONDS = 20.0
-"""How long a board may be computed."""
+"""The time that a board may be computed."""
 MOST_FILES = 3_000
-"""How many files are looked at: the folder may be anything."""
+"""The number of files that are looked at: the folder may be anything."""
 
 
 @dataclass(frozen=True)

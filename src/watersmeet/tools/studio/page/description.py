@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.locations import Storage, checkpoint_at, mask_secrets
-from watersmeet.logical.nodes import Script
+from watersmeet.logical.nodes import Query, Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import is_internal, port_names
@@ -34,9 +34,9 @@ TITLE, LINE = 13.0, 11.5
 TITLE_DOWN, LINE_DOWN, PADDING = 18.0, 17.0, 12.0
 MOST_WIDTH, LEAST_WIDTH = 230.0, 150.0
 BOLD = 1.2
-"""How much wider bold letters are."""
+"""The factor by which bold letters are wider."""
 AROUND = 14.0
-"""How far an edge goes around boxes."""
+"""The distance of an edge around boxes."""
 LABEL = 132.0
 """The room that the watermark on an edge takes."""
 
@@ -171,7 +171,7 @@ def _line(start: Box, end: Box, boxes: Sequence[Box]) -> EdgeLine:
 
 
 def _top(of: Box, boxes: Sequence[Box]) -> float:
-    """Where the row of a box begins: there is room above it, from the left to the right."""
+    """The place where the row of a box begins: there is room above it, from the left to the right."""
     top, bottom = of.y, 0.0
     for box in sorted(boxes, key=lambda box: box.y):
         if box.y >= bottom + 2 * GAP_DOWN - 1:
@@ -240,7 +240,7 @@ class QueryDescription:
 
     @property
     def checkpoint(self) -> Storage:
-        """Where Spark keeps how far it is."""
+        """The folder where Spark keeps its progress."""
         return checkpoint_at(self.storage, self.name)
 
 
@@ -261,7 +261,7 @@ def describe_queries(script: Script, queries: Sequence[AnalyzedQuery], storage: 
         descriptions.append(
             QueryDescription(
                 name,
-                mask_secrets(script.text[parsed.span.start : parsed.span.end]).strip(),
+                _text_of(script, parsed),
                 storage,
                 graph,
                 draw_query(graph),
@@ -276,6 +276,12 @@ def describe_queries(script: Script, queries: Sequence[AnalyzedQuery], storage: 
             )
         )
     return descriptions
+
+
+def _text_of(script: Script, query: Query) -> str:
+    """The statements of a query."""
+    spans = dict.fromkeys(branch.span for branch in query.branches or (query,))
+    return "\n\n".join(mask_secrets(script.text[span.start : span.end]).strip() for span in spans)
 
 
 def _operators(graph: Topology) -> list[str]:
@@ -308,7 +314,7 @@ def _side(relation: RelationPlan, times: tuple[str, ...]) -> OperatorSide:
 
 
 def _pair_distance(join: JoinPlan) -> PairDistance | None:
-    """How far apart the two rows of a pair are; None: it makes no pairs."""
+    """The distance between the two rows of a pair; None: it makes no pairs."""
     explain = OPERATORS[getattr(join.analyzed, "family", join.operator.name)].explain
     return explain.pair_distance(join.operator) if isinstance(explain, JoinExplainer) else None
 

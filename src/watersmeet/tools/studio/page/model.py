@@ -21,7 +21,7 @@ from watersmeet.tools.studio.page.description import QueryDescription, Watermark
 from watersmeet.tools.studio.page.problems import problems_of, spreads_of
 
 POINTS = 300
-"""How many points a line has at most: more than that no screen shows."""
+"""The largest number of points of a line: more than that no screen shows."""
 
 
 def series_of(batches: Sequence[Progress], points: int = POINTS) -> dict[str, object]:
@@ -70,7 +70,7 @@ def _peak_state_rows(group: Sequence[Progress], operator: str, side: str) -> int
 
 
 def _behind(batch: Progress, column: str) -> float | None:
-    """How far a watermark was behind the clock when the batch ended, in seconds."""
+    """The lag of a watermark behind the clock when the batch ended, in seconds."""
     watermark = batch.marks.get(column)
     if watermark is None or watermark == END_OF_INPUT or column not in batch.temporal:
         return None
@@ -78,7 +78,7 @@ def _behind(batch: Progress, column: str) -> float | None:
 
 
 EVENTS, BATCHES = 50, 100
-"""How many of the latest are listed."""
+"""The number of the latest that are listed."""
 
 QueryStatus = Literal["runs", "failed", "gone", "ended", "stopped", "unknown"]
 """The status of a query: ``gone``: its process ended without a reason; ``unknown``: it never ran here."""
@@ -102,7 +102,7 @@ def overview(described: QueryDescription, following: HistoryFollower, now: float
 
 
 def query_status(following: HistoryFollower) -> QueryStatus:
-    """How a query is."""
+    """The condition of a query."""
     if not following.events:
         return "unknown"
     if following.history.is_running:
@@ -287,7 +287,7 @@ def _batch(batch: Progress) -> dict[str, object]:
 
 
 ROWS_PER_KIND = 8
-"""How many rows of a kind are shown."""
+"""The number of rows of a kind that are shown."""
 KINDS = {
     "matched": "Matched",
     "padded": "Padded: without a match",

@@ -35,7 +35,7 @@ from watersmeet.tools.studio.page.description import OperatorSide, QueryDescript
 Unit = Literal["time", "number", "arrivals"]
 """The unit of lengths: microseconds, numbers of a column, or rows that arrived."""
 BARS = 14
-"""How many bars a histogram has at most."""
+"""The largest number of bars of a histogram."""
 PAIR = "Between the two rows of a pair"
 PARTS = 4
 """Ranges of one power of two, which a bar holds together."""
@@ -102,7 +102,7 @@ def _bars(counts: Mapping[str, int], bound: int | None = None) -> list[dict[str,
 
 
 def _delays_in_words(numbers: OperatorMetrics, bound: int | None, unit: Unit) -> str:
-    """How long most pairs take, against the bound.
+    """The time that most pairs take, against the bound.
 
     >>> _delays_in_words(OperatorMetrics(delays={"118": 99, "125": 1}), 7_200_000_000, "time")
     '99 % within 13 min 25 s, the bound is 2 h.'

@@ -76,7 +76,7 @@ class Watch:
             }
 
     def statuses(self) -> dict[str, str]:
-        """How each query is."""
+        """The condition of each query."""
         with self._lock:
             for _, following in self._queries.values():
                 following.poll()
