@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check check-types check-tests smoke docs bench bench-peers cases matrix matrix-one soak faults retries kills cluster image-test lock clean
+.PHONY: help install demo test check check-types check-tests smoke docs bench bench-peers cases matrix matrix-one soak faults retries kills cluster schedulers image-test lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,7 @@ bench: install ## the same join through Watersmeet and through Spark's own, side
 	$(BIN)/python -m bench.latency
 
 # The others of the comparison, each in an environment of its own.
+AIRFLOW := apache-airflow==3.3.2
 FLINK := apache-flink==2.3.0
 PATHWAY := pathway==0.33.0
 
@@ -128,6 +129,15 @@ cluster: install ## storages on HDFS and S3, YARN, all commands, two drivers on 
 image-test: install ## every line of deploy/Dockerfile in changed roots, and the image on a project; needs root, debootstrap and npm
 	WATERSMEET_IMAGE=1 $(BIN)/python -m pytest -q -rs tests/deploy --timeout 3600
 
+schedulers: install .venv-airflow/.installed ## the DAG of the examples in Airflow, and the script of the review comment
+	WATERSMEET_SCHEDULERS=1 $(BIN)/python -m pytest -q -rs tests/schedulers
+
+# Airflow needs other versions of many packages.
+.venv-airflow/.installed: Makefile | install
+	$(UV) venv --quiet --clear --python $(BIN)/python .venv-airflow
+	$(UV) pip install --quiet --python .venv-airflow/bin/python $(AIRFLOW)
+	@touch $@
+
 kills: install ## two hundred kills of processes of a cluster, with storages on HDFS and S3. Takes hours
 	$(BIN)/python -m faults.cluster
 
@@ -145,5 +155,5 @@ lock: install ## resolve the dependencies of pyproject.toml again and write requ
 LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 clean: ## remove .venv and what the tools leave behind
-	rm -rf .venv .venv-docs .venv-spark-* .venv-peers-* build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-docs .venv-spark-* .venv-peers-* .venv-airflow build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

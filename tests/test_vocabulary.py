@@ -50,7 +50,9 @@ PROTOCOLS = frozenset({"tell"})
 """Methods that Python's own protocols name: `tell` of a file."""
 
 
-OTHER_FOLDERS = frozenset({Path("api"), Path("bench"), Path("cluster"), Path("deploy"), Path("matrix")})
+OTHER_FOLDERS = frozenset(
+    {Path("api"), Path("bench"), Path("cluster"), Path("deploy"), Path("matrix"), Path("schedulers")}
+)
 """Folders of tests that no package has: the calls of `api.py`, the benchmark, storages, and each version of Spark."""
 
 

@@ -134,7 +134,7 @@ def test_a_missing_postgres_is_named_with_what_to_install(project: Path, monkeyp
     write_project(project, f"{ORDERS} USING json OPTIONS (path 'data');\n{sink}\n{INTO_POSTGRES}")
     shown = run("dev", "up", project)
     assert shown.exit_code == 4
-    assert "[SERVER_NOT_STARTED] Postgres could not be started: its programs were not found." in shown.stderr
+    assert "[SERVER_NOT_STARTED] Postgres is not running: its programs were not found." in shown.stderr
     assert "pip install 'watersmeet[servers]'" in shown.stderr
 
 
@@ -146,7 +146,7 @@ def test_a_port_that_is_taken_is_refused(project: Path) -> None:
             f" schema.registry.url '{address}');",
         )
         shown = run("dev", "up", project)
-    assert "[SERVER_NOT_STARTED] schema registry could not be started: port" in shown.stderr
+    assert "[SERVER_NOT_STARTED] Schema registry is not running: port" in shown.stderr
 
 
 # --- the registry ----------------------------------------------------------------------------------------------------

@@ -20,10 +20,13 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.formats.columns import columns_of
 from watersmeet.formats.records import ddl
 from watersmeet.operators.core.changes import WEIGHT
+from watersmeet.queries import read_script
 from watersmeet.spark.connectors import sink_connector
-from watersmeet.spark.connectors.sinks import SinkTarget
+from watersmeet.spark.connectors.sinks import NewColumns, SinkTarget
 from watersmeet.spark.private import spark_version
+from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -247,6 +250,56 @@ def test_a_key_that_is_not_unique_across_batches_stops_the_query(
     target = SinkTarget(Sink("out", format_, options), "another", tmp_path / "checkpoint", "upsert", ("id",))
     write(0, "(1, 'x', 1L)")
     assert found() == [(1, "x"), (2, "B"), (3, "c")]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("changes", [None, "upsert"])
+def test_a_column_that_select_gains_is_added_or_named(
+    lakes: SparkSession, tmp_path: Path, format_: str, changes: str | None
+) -> None:
+    if format_ == "iceberg":
+        catalog(lakes, "delta_of", tmp_path)
+    name = f"delta.`{tmp_path}/out`" if format_ == "delta" else "delta_of.shop.out"
+    options = f"path '{tmp_path}/out'" if format_ == "delta" else f"table '{name}'"
+    kind, key = ("TABLE", ", PRIMARY KEY (id)") if changes else ("STREAM", "")
+    (tmp_path / "in").mkdir()
+
+    def start(columns: str, new_columns: NewColumns = "refuse") -> list[str]:
+        text = f"""
+            CREATE {kind} rows (id INT, n INT, name STRING{key}) USING json OPTIONS (path '{tmp_path}/in');
+            CREATE SINK out USING {format_} OPTIONS ({options}{", changes 'upsert'" if changes else ""});
+            INSERT INTO out SELECT {kind} {columns} FROM rows;
+        """
+        news = list[str]()
+        start_options = StartOptions(accepting="rebuild", new_columns=new_columns)
+        run_script(
+            read_script(text), spark=lakes, storage=tmp_path / "storage", trigger="available_now",
+            options=start_options, listeners=Listeners(on_news=news.append),
+        )  # fmt: skip
+        return [text for text in news if "added" in text]
+
+    def stored() -> list[tuple[Any, ...]]:
+        if format_ == "iceberg":
+            lakes.sql(f"REFRESH TABLE {name}")
+        return rows(lakes.sql(f"SELECT * FROM {name}"))
+
+    (tmp_path / "in" / "1.json").write_text('{"id": 1, "n": 1, "name": "a"}')
+    start("id, n")
+    assert stored() == [(1, 1)]
+    (tmp_path / "in" / "2.json").write_text('{"id": 2, "n": 2, "name": "b"}')
+    with pytest.raises(WatersmeetError, match="SINK_UNFIT") as caught:
+        start("id, n, name")
+    assert f"`ALTER TABLE {name} ADD COLUMNS (`name` string)`" in str(caught.value.refusals[0].hint)
+    assert stored() == [(1, 1)]
+    assert start("id, n, name", "add") == ["out: added `name` to the table of out."]
+    assert stored() == [(1, 1, None), (2, 2, "b")]
+    (tmp_path / "in" / "3.json").write_text('{"id": 3, "n": 3, "name": "c"}')
+    # Once, and the batches that the table has are still known.
+    assert start("id, n, name", "add") == []
+    assert start("id, n, name, n * 2 AS twice", "add") == ["out: added `twice` to the table of out."]
+    (tmp_path / "in" / "4.json").write_text('{"id": 4, "n": 4, "name": "d"}')
+    assert start("id, n, name, n * 2 AS twice") == []
+    assert stored() == [(1, 1, None, None), (2, 2, "b", None), (3, 3, "c", None), (4, 4, "d", 8)]
 
 
 LOGS = {

@@ -225,6 +225,11 @@ def _add_topics(needed: Requirements, options: Mapping[str, str]) -> None:
             needed.topics[topic] = count or needed.topics.get(topic, PARTITIONS)
 
 
+def _title(kind: Kind) -> str:
+    """The name of a server at the beginning of a sentence."""
+    return f"{TITLES[kind][0].upper()}{TITLES[kind][1:]}"
+
+
 def _folder(path: Path) -> Path:
     from watersmeet.project import open_project
 
@@ -266,7 +271,7 @@ def _start_and_wait(path: Path, folder: Path, needed: Requirements, cases: list[
     _write_state(folder, ServerState(os.getpid(), variables, {kind: server.port for kind, server in servers.items()}))
     stack.callback((folder / STATE).unlink, missing_ok=True)
     for kind, server in servers.items():
-        typer.echo(f"{TITLES[kind][0].upper()}{TITLES[kind][1:]}: {server.shown}")
+        typer.echo(f"{_title(kind)}: {server.shown}")
     if needed.topics and "kafka" in servers:
         typer.echo(f"Topics: {', '.join(sorted(needed.topics))}.")
     if variables:
@@ -281,7 +286,7 @@ def _start_and_wait(path: Path, folder: Path, needed: Requirements, cases: list[
         for kind, server in servers.items():
             if server.has_ended():
                 hint = f"see the files in {folder / kind}, and start again: `watersmeet dev`."
-                raise refuse("SERVER_NOT_STARTED", server=TITLES[kind], reason="it has ended", hint=hint)
+                raise refuse("SERVER_NOT_STARTED", server=_title(kind), reason="it has ended", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -334,7 +339,7 @@ def _choose_port(folder: Path, needed: Requirements, kind: Kind) -> int | None:
         port = needed.ports[kind]
         if not is_free(port):
             hint = "stop the other server; or write a variable instead of the address, such as `${env:KAFKA}`."
-            raise refuse("SERVER_NOT_STARTED", server=TITLES[kind], reason=f"port {port} is taken", hint=hint)
+            raise refuse("SERVER_NOT_STARTED", server=_title(kind), reason=f"port {port} is taken", hint=hint)
         return port
     with suppress(OSError, ValueError, KeyError):
         port = int(json.loads((folder / "ports.json").read_text("utf-8"))[kind])

@@ -6,6 +6,7 @@ surrounds a project: a workflow for CI, a Dockerfile, a compose file.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -99,7 +100,7 @@ def init_project(folder: Path, template: Template | None = None) -> None:
     names = ", ".join(sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()))
     typer.echo(f"Wrote into {folder}: {names}. Try:")
     for command in content.commands:
-        typer.echo(f"  {command.format(folder=folder)}")
+        typer.echo(f"  {command.format(folder=shlex.quote(str(folder)))}")
 
 
 def copy_folder(package: str, name: str, folder: Path) -> None:

@@ -187,6 +187,10 @@ class RunOptions:
     sink_resume: Annotated[
         bool, typer.Option("--sink-resume", help="Rewind sinks that are ahead of a restored checkpoint.")
     ] = False
+    evolve: Annotated[
+        bool,
+        typer.Option("--evolve", help="Add columns that SELECT gained to tables of Postgres, Delta and Iceberg sinks."),
+    ] = False
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop all queries when one fails.")] = False
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="Level of watersmeet.log in the storage.")] = (
         LogLevel.info

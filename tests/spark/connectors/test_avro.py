@@ -316,13 +316,43 @@ def test_schemas_that_do_not_fit_are_refused_before_the_start(
     target = f"CREATE SINK out USING kafka OPTIONS (kafka.bootstrap.servers '{kafka}', topic '{topic}-out'"
     into = f"{target}, partitions '1'{options(known)}); INSERT INTO out SELECT STREAM "
     found = told(options(known), rest=f"{into} * FROM orders;")
-    assert found.condition == "REGISTRY_UNREACHABLE" and "incompatible" in found.message
+    assert found.condition == "AVRO_SCHEMA" and "incompatible" in found.message
     found = told(options(known), rest=f"{into} number AS `the number` FROM orders;")
     assert found.condition == "AVRO_SCHEMA" and "`the number`" in found.message
     found = told(", value.format 'avro'")
     assert found.condition == "WRONG_OPTION" and "avro.schema" in found.hint
     found = told(options(known), rest=f"{target}, value.format 'avro'); INSERT INTO out SELECT STREAM * FROM orders;")
     assert found.condition == "WRONG_OPTION" and "schema.registry.url" in found.hint
+
+
+def test_a_column_that_select_gains_gives_the_subject_a_schema_that_fits(
+    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
+    (tmp_path / "in").mkdir()
+
+    def prepare_sink(columns: str) -> None:
+        text = f"""
+            CREATE STREAM orders (number BIGINT, place STRING) USING json OPTIONS (path '{tmp_path}/in');
+            CREATE SINK out USING kafka OPTIONS (
+                kafka.bootstrap.servers '{kafka}', topic '{topic}-new', partitions '1'{options(known)}
+            );
+            INSERT INTO out SELECT STREAM {columns} FROM orders;
+        """
+        run_script(read_script(text), spark=spark, storage=tmp_path / columns[-5:], trigger="available_now")
+
+    prepare_sink("number")
+    prepare_sink("number, place")
+    versions = known.subjects[f"{topic}-new-value"]
+    assert [field["name"] for field in json.loads(known.schemas[versions[-1] - 1]["schema"])["fields"]] == [
+        "number", "place",
+    ]  # fmt: skip
+    with pytest.raises(WatersmeetError, match=r"AVRO_SCHEMA.*the field `one` is new and has no default") as caught:
+        prepare_sink("number, place, 1 AS one")
+    assert "`nullif(n, -1) AS n`" in str(caught.value.refusals[0].hint)
+    assert len(versions) == 2
+    prepare_sink("number, place, nullif(1, -1) AS one")
+    assert len(versions) == 3
 
 
 def test_a_deep_check_makes_no_topic_and_registers_no_schema(

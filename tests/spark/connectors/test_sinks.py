@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +21,10 @@ from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.postgres import PostgresSink
 from watersmeet.queries import read_script
+from watersmeet.spark.connectors.sinks import NewColumns
+from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.watching import Listeners
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -417,3 +422,93 @@ def test_tables_follow_their_sources_through_crashes_and_restarts(
     arrive(tmp_path, 3, orders=gone, customers=[{"id": 7, "name": "Joe"}])
     assert run() == [(1, "Joe", 11), (3, "Rita", 6)]
     assert last.exists(), "the batch was repeated"
+
+
+EVOLVED = """
+CREATE STREAM orders (number INT, customer INT, amount INT) USING json OPTIONS (path '{folder}/orders');
+CREATE SINK out USING {sink};
+INSERT INTO out SELECT STREAM {columns} FROM orders;
+"""
+
+
+def run_evolved(spark: SparkSession, folder: Path, sink: str, columns: str, new: NewColumns = "refuse") -> list[str]:
+    """What the run of a query that has changed says, of which nothing but its columns did."""
+    script = read_script(EVOLVED.format(folder=folder, sink=sink, columns=columns))
+    news = list[str]()
+    options, listeners = StartOptions(accepting="accept", new_columns=new), Listeners(on_news=news.append)
+    storage = folder / "storage"
+    run_script(script, spark=spark, storage=storage, trigger="available_now", options=options, listeners=listeners)
+    return news
+
+
+def test_a_column_that_select_gains_is_added_to_the_table_or_named(
+    spark: SparkSession, postgres: str, tmp_path: Path
+) -> None:
+    table = f"t{uuid4().hex}"
+    sink = f"postgres OPTIONS (url '{postgres}', table '{table}')"
+
+    def run(columns: str, new: NewColumns = "refuse") -> list[str]:
+        return run_evolved(spark, tmp_path, sink, columns, new)
+
+    def query(text: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(postgres) as connection:
+            cursor = connection.execute(text)  # type: ignore[arg-type]
+            return cursor.fetchall() if cursor.description else []
+
+    stored = f"SELECT * FROM {table} ORDER BY number"
+    arrive(tmp_path, 1, orders=[order(1, 7, 10)])
+    run("number, amount")
+    assert query(stored) == [(1, 10)]
+
+    arrive(tmp_path, 2, orders=[order(2, 8, 20)])
+    wider = "number, amount, customer, CAST(amount AS DECIMAL(9,2)) AS `Exact amount`"
+    with pytest.raises(WatersmeetError, match="SINK_UNFIT") as caught:
+        run(wider)
+    refusal = caught.value.refusals[0]
+    assert "has no column `customer` and no column `Exact amount`" in refusal.message
+    assert query(stored) == [(1, 10)], "nothing was written or altered"
+
+    assert run(wider, "add") == ["out: added `customer`, `Exact amount` to the table of out."]
+    assert query(stored) == [(1, 10, None, None), (2, 20, 8, Decimal("20.00"))]
+    assert run(wider, "add") == [], "they are there"
+
+    # The statement of the refusal does the same.
+    query(f'ALTER TABLE {table} DROP COLUMN customer, DROP COLUMN "Exact amount"')
+    statement = re.search(r"`(ALTER TABLE .*?)`, or let `watersmeet run --evolve`", refusal.hint or "")
+    assert statement is not None
+    query(statement[1])
+    arrive(tmp_path, 3, orders=[order(3, 9, 30)])
+    run(wider)
+    assert query(stored)[2] == (3, 30, 9, Decimal("30.00"))
+
+    # Only added: a column that SELECT no longer has stays, and another type is not a new column.
+    arrive(tmp_path, 4, orders=[order(4, 7, 5)])
+    assert run("number, amount", "add") == []
+    assert query(stored)[3] == (4, 5, None, None)
+    with pytest.raises(WatersmeetError, match="SINK_UNFIT"):
+        run("number, DATE '2026-03-02' AS amount", "add")
+
+
+def test_a_key_that_a_table_lacks_is_not_added(spark: SparkSession, postgres: str) -> None:
+    one = table_in(postgres)
+    one.write(changes(spark, (1, "a", "+")), 0, "run")
+    rows = spark.createDataFrame([], "id INT, name STRING, place STRING, region STRING, _change STRING")
+    by_region = replace(one, key=("id", "region"), new_columns="add")
+    with pytest.raises(WatersmeetError, match='column "region"') as caught:
+        by_region.check_rows(rows, None)
+    assert caught.value.getCondition() == "SINK_UNFIT"
+    by_id = replace(one, new_columns="add")
+    by_id.check_rows(rows, None)
+    assert by_id.add_columns(rows) == ["place", "region"]
+    assert rows_in(one) == [(1, "a", None, None)]
+
+
+def test_files_have_a_new_column_from_the_edit_on(spark: SparkSession, tmp_path: Path) -> None:
+    sink = f"parquet OPTIONS (path '{tmp_path}/out')"
+    arrive(tmp_path, 1, orders=[order(1, 7, 10)])
+    run_evolved(spark, tmp_path, sink, "number, amount")
+    arrive(tmp_path, 2, orders=[order(2, 8, 20)])
+    run_evolved(spark, tmp_path, sink, "number, customer, amount")
+    read = spark.read.option("mergeSchema", "true").parquet(f"{tmp_path}/out")
+    rows = read.select("number", "customer", "amount").orderBy("number").collect()
+    assert [*map(tuple, rows)] == [(1, None, 10), (2, 8, 20)]

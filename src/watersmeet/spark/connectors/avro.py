@@ -25,7 +25,15 @@ from watersmeet.codec.avro_encoding import encode_rows, schema_of
 from watersmeet.codec.avro_schema import AvroSchema, field_of, read_schema
 from watersmeet.codec.binary import SchemaError
 from watersmeet.errors import WatersmeetError, WorkerRefusalError, refuse
-from watersmeet.formats.registry import HEADER, MAGIC, NotRegisteredError, Registry, RegistryError, Texts
+from watersmeet.formats.registry import (
+    HEADER,
+    MAGIC,
+    IncompatibleSchemaError,
+    NotRegisteredError,
+    Registry,
+    RegistryError,
+    Texts,
+)
 from watersmeet.spark.connectors.record_parts import OF_KEY, OF_VALUE, RecordPart, apply_decoder, arrow_type
 from watersmeet.spark.private.introspection import arrow_schema
 
@@ -205,10 +213,16 @@ def encode_avro(sink: Sink, records: DataFrame, part: RecordPart = OF_VALUE) -> 
     schema, is_whole = record_schema(sink, records, part)
     registry = Registry.of(sink.lowercase_options)
     assert registry is not None, "the sink was checked"
+    subject = part.subject_in(sink.lowercase_options, sink.lowercase_options.get("topic", sink.name))
     try:
-        number = _register(
-            registry, part.subject_in(sink.lowercase_options, sink.lowercase_options.get("topic", sink.name)), schema
+        number = _register(registry, subject, schema)
+    except IncompatibleSchemaError as error:
+        reason = f"the registry rejects their schema for the subject `{subject}`: it {error}"
+        hint = (
+            "let a new column be NULL, for example `nullif(n, -1) AS n`, and leave the types of the others as they "
+            "were; or change the compatibility of the subject."
         )
+        raise refuse("AVRO_SCHEMA", name=sink.name, reason=reason, hint=hint) from error
     except RegistryError as error:
         raise WatersmeetError([registry.refusal(sink.name, error)]) from error
     made = [StructField(part.column, BinaryType()) if f.name == part.column else f for f in records.schema]

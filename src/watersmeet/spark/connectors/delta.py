@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Source
@@ -73,7 +73,21 @@ class DeltaTable:
 
     def has_rows(self, spark: SparkSession) -> bool:
         """Return whether the table exists and has rows."""
-        return table_has_rows(lambda: spark.sql(f"SELECT * FROM {self.name}"))
+        return table_has_rows(lambda: self.load(spark))
+
+    @property
+    def sql_name(self) -> str:
+        """The table in SQL."""
+        return self.name
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """The rows of the table."""
+        return spark.sql(f"SELECT * FROM {self.name}")
+
+    def add_columns(self, empty: DataFrame) -> None:
+        """Add the columns of a frame without rows, in a commit that is not one of a batch."""
+        # Not by ALTER TABLE, for which the Delta of Spark 4.1 lacks a class of later patches.
+        self._save(empty.write.format("delta").option("mergeSchema", "true").mode("append"))
 
     def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
         """Write a batch in one commit."""
@@ -113,13 +127,15 @@ class DeltaTable:
         """The table in SQL; it is made if it is missing."""
         # Of another writer and without the text of the batch, or that would count as written.
         other = {"txnAppId": "watersmeet", "txnVersion": "0", "userMetadata": "made by watersmeet"}
-        writer = empty.write.format("delta").options(**other).mode("ignore")
+        self._save(empty.write.format("delta").options(**other).mode("ignore"))
+        return self.name
+
+    def _save(self, writer: DataFrameWriter) -> None:
         options = self.target.sink.lowercase_options
         if TABLE in options:
             writer.saveAsTable(options[TABLE])
         else:
             writer.save(options[PATH])
-        return self.name
 
 
 class DeltaSourceConnector(SourceConnector[DeltaSource]):

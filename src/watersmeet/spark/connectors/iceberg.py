@@ -62,7 +62,21 @@ class IcebergTable:
 
     def has_rows(self, spark: SparkSession) -> bool:
         """Return whether the table exists and has rows."""
-        return table_has_rows(lambda: spark.table(self.name))
+        return table_has_rows(lambda: self.load(spark))
+
+    @property
+    def sql_name(self) -> str:
+        """The table in SQL."""
+        return self.name
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """The rows of the table."""
+        return spark.table(self.name)
+
+    def add_columns(self, empty: DataFrame) -> None:
+        """Add the columns of a frame without rows; that makes no snapshot."""
+        columns = ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in empty.schema)
+        self._alter(empty.sparkSession, f"ADD COLUMNS ({columns})")
 
     def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
         """Write a batch to the branch, and let `main` follow."""
@@ -193,7 +207,18 @@ class IcebergFolder:
 
     def has_rows(self, spark: SparkSession) -> bool:
         """Return whether the table exists and has rows."""
-        return table_has_rows(lambda: spark.read.format("iceberg").load(self.path))
+        return table_has_rows(lambda: self.load(spark))
+
+    @property
+    def sql_name(self) -> None:
+        """A folder has no name in SQL, so it gets no columns."""
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """The rows of the table."""
+        return spark.read.format("iceberg").load(self.path)
+
+    def add_columns(self, empty: DataFrame) -> None:
+        """Do nothing: only a table with a name can be altered."""
 
     def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
         """Add the rows of a batch, unless another driver has written it since it was looked for."""

@@ -19,8 +19,10 @@ from typing import Any, Protocol
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import StructField, StructType
 
-from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.formats.sink import PATH
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.schema import quote
 from watersmeet.spark.connectors import sink_connector
@@ -106,6 +108,18 @@ class LakeTable(Protocol):
         """Return whether the table exists and has rows."""
         ...
 
+    @property
+    def sql_name(self) -> str | None:
+        """The table in SQL; None: it has no name there."""
+        ...
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """The rows of the table."""
+        ...
+
+    def add_columns(self, empty: DataFrame) -> None:
+        """Add the columns that a frame without rows has and the table lacks."""
+
     def write(self, rows: DataFrame, commit: Commit, *, is_strict: bool) -> None:
         """Write a batch in one commit; ``is_strict``: a key that comes must be new.
 
@@ -177,6 +191,39 @@ class LakeConnector(SinkConnector[SinkFormatT]):
     def writer(self) -> Write:
         """The function that writes a batch."""
         return LakeWriter(self.target, self.table).write
+
+    def check_rows(self, rows: DataFrame, place: Place | None) -> None:
+        """Refuse columns that an existing table lacks and may not get."""
+        missing, table = self._find_missing(rows), self.table
+        if not missing or (self.target.new_columns == "add" and table.sql_name is not None):
+            return
+        hint = "name the table by its catalog with the option `table`, so that columns can be added."
+        if table.sql_name is not None:
+            columns = ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in missing)
+            alter = f"ALTER TABLE {table.sql_name} ADD COLUMNS ({columns})"
+            hint = f"run `{alter}`, or let `watersmeet run --evolve` do that."
+        reason = f"it has no column {' and no column '.join(f'`{field.name}`' for field in missing)}"
+        shown = table.sql_name or self.target.options[PATH]
+        raise refuse("SINK_UNFIT", place, sink=self.target.sink.name, table=shown, reason=reason, hint=hint)
+
+    def add_columns(self, rows: DataFrame) -> list[str]:
+        """Add the columns of rows that an existing table lacks, if it may get any."""
+        missing = self._find_missing(rows) if self.target.new_columns == "add" else []
+        if missing:
+            self.table.add_columns(rows.sparkSession.createDataFrame([], StructType(missing)))
+        return [field.name for field in missing]
+
+    def _find_missing(self, rows: DataFrame) -> list[StructField]:
+        """The columns that an existing table lacks, which its format would not add by itself."""
+        if self.target.sink.lowercase_options.get("mergeschema", "").lower() == "true":
+            return []
+        try:
+            present = {name.lower() for name in self.table.load(rows.sparkSession).columns}
+        except PySparkException:
+            # There is no table yet.
+            return []
+        names = [name for name in columns_of(rows) if name.lower() not in present]
+        return [StructField(name, rows.schema[name].dataType) for name in names]
 
     def last_batch(self, spark: SparkSession) -> SinkBatch | None:
         """The last batch of this run that the table has, by our writer or by the format's own streaming sink."""

@@ -42,7 +42,16 @@ from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.postgres import PostgresSink
 from watersmeet.operators.core.changes import CHANGE, WEIGHT
 from watersmeet.schema import parse_type_name, quote
-from watersmeet.spark.connectors.sinks import BatchPlans, SinkBatch, SinkConnector, Write, drain_batch, plans_of, run_of
+from watersmeet.spark.connectors.sinks import (
+    BatchPlans,
+    NewColumns,
+    SinkBatch,
+    SinkConnector,
+    Write,
+    drain_batch,
+    plans_of,
+    run_of,
+)
 from watersmeet.spark.exchange.rows import consolidate
 from watersmeet.spark.time_texts import EXACT, time_for_postgres
 
@@ -201,6 +210,7 @@ class Postgres:
     format: PostgresSink
     query: str
     key: tuple[str, ...] = ()
+    new_columns: NewColumns = "refuse"
 
     @property
     def options(self) -> dict[str, str]:
@@ -249,8 +259,11 @@ class Postgres:
         try:
             with self.connect() as connection:
                 if table_exists(connection, self._target):
+                    missing = [field.name for field in self._find_missing(connection, rows)]
+                    if missing and self.new_columns == "refuse":
+                        raise self._lacks_columns(connection, rows, place)
                     self._make_new(connection, rows)
-                    names = [field.name for field in _fields(rows)]
+                    names = [field.name for field in _fields(rows) if field.name not in missing]
                     connection.execute(SQL("EXPLAIN {}").format(self._insertion(names)))
                 connection.rollback()
         except psycopg.Error as error:
@@ -258,6 +271,34 @@ class Postgres:
             hint = _HINTS.get(error.sqlstate or "", "correct the table or the query.").format(unique=unique)
             parameters = {"sink": self.format.sink.name, "table": self.table, "hint": hint}
             raise refuse("SINK_UNFIT", place, **parameters, reason=_reason(error)) from error
+
+    def add_columns(self, rows: DataFrame) -> list[str]:
+        """Add the columns of rows that an existing table lacks, and return their names."""
+        with self.connect() as connection:
+            missing = self._find_missing(connection, rows) if table_exists(connection, self._target) else []
+            if missing:
+                connection.execute(self._addition(missing))
+        return [field.name for field in missing]
+
+    def _find_missing(self, connection: Connection, rows: DataFrame) -> list[StructField]:
+        """The columns that an existing table lacks. One of the key cannot be added: rows that are there have none."""
+        query = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+        table = self._target.as_string(connection)
+        present = {row[0] for row in connection.execute(query, (table,)).fetchall()}
+        own = {CHANGE, *self.key} if self.key else set[str]()
+        return [field for field in _fields(rows) if field.name not in present | own]
+
+    def _addition(self, fields: Iterable[StructField]) -> Composed:
+        columns = (
+            SQL("ADD COLUMN {} {}").format(Identifier(field.name), type_in_postgres(field.dataType)) for field in fields
+        )
+        return SQL("ALTER TABLE {} {}").format(self._target, _join_sql(columns))
+
+    def _lacks_columns(self, connection: Connection, rows: DataFrame, place: Place | None) -> WatersmeetError:
+        missing = self._find_missing(connection, rows)
+        hint = f"run `{self._addition(missing).as_string(connection)}`, or let `watersmeet run --evolve` do that."
+        reason = f"it has no column {' and no column '.join(f'`{field.name}`' for field in missing)}"
+        return refuse("SINK_UNFIT", place, sink=self.format.sink.name, table=self.table, reason=reason, hint=hint)
 
     def last_batch(self, run: str) -> SinkBatch | None:
         """The last batch of a run that the table has; refused if it has those of another run."""
@@ -447,7 +488,8 @@ class PostgresConnector(SinkConnector[PostgresSink]):
     def postgres(self) -> Postgres:
         """The table."""
         target = self.target
-        return Postgres(self.format, target.query, target.key if target.changes == "upsert" else ())
+        key = target.key if target.changes == "upsert" else ()
+        return Postgres(self.format, target.query, key, target.new_columns)
 
     def check(self, place: Place | None, spark: SparkSession) -> None:
         """Refuse what cannot be reached."""
@@ -456,6 +498,10 @@ class PostgresConnector(SinkConnector[PostgresSink]):
     def check_rows(self, rows: DataFrame, place: Place | None) -> None:
         """Refuse rows that an existing table cannot take."""
         self.postgres.check_rows(rows, place)
+
+    def add_columns(self, rows: DataFrame) -> list[str]:
+        """Add the columns of rows that an existing table lacks, if it may get any."""
+        return self.postgres.add_columns(rows) if self.target.new_columns == "add" else []
 
     def writer(self) -> Write:
         """The function that writes a batch to the table."""

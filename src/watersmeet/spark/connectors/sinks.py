@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
@@ -53,12 +53,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+NewColumns = Literal["refuse", "add"]
+"""Columns that the table of a sink lacks: the query is not started, or they are added first."""
+
+
 @dataclass(frozen=True)
 class SinkTarget:
     """The target of a query's rows.
 
     ``changes``: how changes of a table are written; None: rows only arrive. ``key``: the key of a table's rows, or of
     the records of a stream. ``checkpoint`` identifies the run of the query that writes. ``leases``: what the run holds.
+    ``new_columns``: what is done with columns that the table of the sink lacks.
     """
 
     sink: Sink
@@ -67,6 +72,7 @@ class SinkTarget:
     changes: Changes | None = None
     key: tuple[str, ...] = ()
     leases: Leases = NO_LEASES
+    new_columns: NewColumns = "refuse"
 
     def check_lease(self) -> None:
         """Refuse to commit a batch if another driver has the lease of the query by now."""
@@ -138,6 +144,10 @@ class SinkConnector(Generic[SinkFormatT]):
 
         ``rows``: those of the result; None for a side output.
         """
+
+    def add_columns(self, rows: DataFrame) -> Sequence[str]:
+        """Add the columns of rows that the table lacks, if it may get any, after all checks; return their names."""
+        return ()
 
     def writer(self) -> Write:
         """The function that writes a batch."""

@@ -31,7 +31,7 @@ from watersmeet.spark.compile.shards import shard_count
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
 from watersmeet.spark.connectors.reading import find_files, read_sources, resolve_options
-from watersmeet.spark.connectors.sinks import SinkTarget, check_target, target_of
+from watersmeet.spark.connectors.sinks import NewColumns, SinkTarget, check_target, target_of
 from watersmeet.spark.connectors.static import Static, copies_of, copy_read, observe_rows, static_tables, tables_to_load
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN
 from watersmeet.spark.exchange.stateful import SampleRows
@@ -175,6 +175,7 @@ class StartOptions:
     - ``accepting``: how to start queries that have changed since their checkpoint was written, but can continue
     - ``sample_rows``: whether the progress of a batch carries some sample rows
     - ``ahead``: how to start with sinks that have batches which the checkpoint, restored from an older copy, lacks
+    - ``new_columns``: how to start with columns that the table of a sink lacks
     - ``leases``: the leases of the run on a storage that other machines reach, which sinks check
     """
 
@@ -182,6 +183,7 @@ class StartOptions:
     sample_rows: SampleRows = "none"
     ahead: SinkAhead = "refuse"
     leases: Leases = NO_LEASES
+    new_columns: NewColumns = "refuse"
 
 
 def prepare(
@@ -346,6 +348,8 @@ class _Preparation:
         if not outputs:
             sink = NOTHING if parsed.is_in_parts else _sink(script, parsed.into, parsed.into_span, spark)
             outputs = (ResultOutput(target_of(sink, self.name, query, self.checkpoint), script.place(sink.span)),)
+        new_columns = self.options.new_columns
+        outputs = tuple(replace(each, target=replace(each.target, new_columns=new_columns)) for each in outputs)
         others = {
             column: SinkTarget(_sink(script, into, span, spark), f"{self.name} {column}", self.checkpoint)
             for column, into, span in _others(parsed)

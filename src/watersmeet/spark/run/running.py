@@ -134,6 +134,10 @@ def _prepare_and_run(
             for target in query.ahead:
                 listeners.on_news(f"{query.name}: {rewind(target, query.result.sparkSession)}")
             _make_ready(query)
+            for output in query.outputs:
+                if columns := sink_connector(output.target).add_columns(output.rows(query.rows)):
+                    added = ", ".join(f"`{name}`" for name in columns)
+                    listeners.on_news(f"{query.name}: added {added} to the table of {output.target.sink.name}.")
             _warn_unchecked_keys(query, listeners)
             for effect in query.follows:
                 listeners.on_news(f"{query.name}: {effect.change}: {effect.consequence}.")

@@ -1,3 +1,5 @@
+SET watersmeet.table.load = first;
+
 CREATE TABLE customers (
   id BIGINT,
   name STRING,
