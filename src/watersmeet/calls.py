@@ -315,8 +315,8 @@ def deduplicate_call(
     order = (SortKey(column((watermarked[0],)), "#order0"),) if first == "time" else ()
     by = tuple(Item(column((key,)), f"#by{number}") for number, key in enumerate(keys))
     query = Query(time.scan(ROWS, frame), (Star(),), result="stream")
-    first = Ranking(RowNumber(by, order), Ranks(1))
-    query = replace(rank_rows(query, first, "#1"), within=given.amount("within", within))
+    ranking = Ranking(RowNumber(by, order), Ranks(1))
+    query = replace(rank_rows(query, ranking, "#1"), within=given.amount("within", within))
     return Script("on", "", queries=(query,)), {ROWS: source}
 
 

@@ -290,7 +290,8 @@ def test_types_in_one_spelling(written: str, normal: str):
         ("SELECT *, count(*) AS n FROM b GROUP BY ALL", "GROUP BY ALL with `*` in SELECT", "ALL"),
         (
             "SELECT a FROM b GROUP BY CUBE (a, c, d, e, f, g, h, i, j)",
-            "GROUP BY with 512 groupings, of 256 at most,", "GROUP BY",
+            "GROUP BY with 512 groupings, of 256 at most,",
+            "GROUP BY",
         ),
         ("SELECT a FROM b WINDOW BY TUMBLE 5m", "WINDOW BY", "WINDOW BY"),
         ("SELECT a FROM b LATERAL VIEW explode(c) d AS e", "LATERAL VIEW", "VIEW"),
@@ -306,7 +307,8 @@ def test_types_in_one_spelling(written: str, normal: str):
             "WATERMARK",
         ),
         (
-            "SELECT * FROM a UNION SELECT * FROM b ORDER BY x LIMIT 3", "ORDER BY in a part of a set operation",
+            "SELECT * FROM a UNION SELECT * FROM b ORDER BY x LIMIT 3",
+            "ORDER BY in a part of a set operation",
             "ORDER BY",
         ),
         ("SELECT * FROM (b)", "A bracket after FROM", "("),

@@ -305,10 +305,11 @@ def _holds_integers(kind: pa.DataType, value: pa.Array) -> bool:
 
 def _repeat(expr: Expr, rows: pa.Table) -> pa.Array:
     """A constant as often in an array as a number says."""
-    constant, numbers = (value_of(arg, rows) for arg in expr.args)
+    constant, numbers = value_of(expr.args[0], rows), value_of(expr.args[1], rows)
     counts = np.maximum(numbers.cast(pa.int64()).fill_null(0).to_numpy(), 0)
-    offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
-    repeated = constant.take(pa.array(np.repeat(np.arange(rows.num_rows), counts)))
+    offsets: pa.Array = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
+    places = np.arange(len(counts))
+    repeated = constant.take(pa.array(np.repeat(places, counts)))
     return pa.ListArray.from_arrays(offsets, repeated, mask=numbers.is_null())
 
 

@@ -259,8 +259,12 @@ class _IdentityWalk:
 def _aggregate_names(operator: Any, names: Mapping[str, str]) -> dict[str, str]:
     """Canonical names of the columns that an operator computes itself: aggregates."""
     computed: dict[str, str] = {}
+
+    def rename(columns: Iterable[str]) -> list[str]:
+        return [names.get(column, column) for column in columns]
+
     for aggregate in getattr(operator, "aggregates", ()):
-        written: list[str] = aggregate.describe(lambda columns: [names.get(column, column) for column in columns])
+        written: list[str] = aggregate.describe(rename)
         computed[aggregate.output] = f"{aggregate.function}({', '.join(written[1:])})"
     return computed
 

@@ -189,6 +189,7 @@ def test_outranked_groups_are_left_out_and_results_stay(
     given_: list[tuple[list[tuple[int, int]], int | None]], behind: TopNOperator, data: st.DataObject
 ) -> None:
     # Two shards, of which each knows its own rows; a state that was begun when all were handed on goes on.
+    assert behind.top_n is not None
     groups, plain = [MemoryStore(), MemoryStore()], [MemoryStore(), MemoryStore()]
     upgraded = data.draw(st.integers(0, 4))
     store, expected = MemoryStore(), TopReference(forgetful(behind))
@@ -222,6 +223,7 @@ def spelled(found: Counter[Any]) -> Counter[str]:
 
 
 def test_of_windows_that_end_only_the_first_are_handed_on() -> None:
+    assert FIRST.top_n is not None
     first = COUNTS.with_top_n(FIRST.top_n)
     rows = [(k, second * 1_000_000) for second in (1, 11, 21) for k in range(9) for _ in range(k // 2 + 1)]
     emission = first.step(MemoryStore(), {0: arrivals(rows)}, {"t": mark(20_000_000)})

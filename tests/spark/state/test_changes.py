@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -72,7 +73,7 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     run(spark, tmp_path, "refuse", news)
     # The mark of r is 20: row 1 has expired and came out alone.
     assert written(tmp_path, "longer") == written(tmp_path, "shorter") == [(1, None), (2, 5)]
-    changes = {"longer": 40, "shorter": 3, "shown": ""}
+    changes: dict[str, Any] = {"longer": 40, "shorter": 3, "shown": ""}
     with pytest.raises(WatersmeetError) as raised:
         run(spark, tmp_path, "refuse", news, **changes)
     found = {refusal.condition for refusal in raised.value.refusals}

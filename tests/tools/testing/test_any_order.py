@@ -11,7 +11,7 @@ from tests.case_files import case_file
 from typer.testing import CliRunner
 
 import watersmeet as ws
-from watersmeet.cli import app
+from watersmeet.cli.app import app
 from watersmeet.local.query import BatchOutput, LocalQuery
 from watersmeet.local.shards import MemoryStore
 from watersmeet.operators.core.operator import Watermarks

@@ -340,7 +340,7 @@ def group(draft: Draft) -> Draft:
     by, sets = group_keys(query)
     calls = {call.sql(): call for call in aggregate_calls if all(is_resolved(arg) for arg in call.args)}
     aggregates = tuple(Output(f"a{n}", call) for n, call in enumerate(calls.values()))
-    group_columns = {output.expr.sql(): group_column(output.name) for output in (*by, *aggregates)} | sets
+    group_columns = {output.expr.sql(): group_column(output.name) for output in (*by, *aggregates)} | dict(sets)
     parts = (
         (*(output.expr for output in by), *query.group_by, *set_calls(query))
         if sets

@@ -72,7 +72,7 @@ class LookupReference:
         received = dict(self._tracker.received)
         return ReferenceStep(
             rows, [], emitted, self._state(), dropped_rows, matched=pairs, gone=self._removed, received=received,
-            pairs=tuple(self._pairs),
+            pairs=[*self._pairs],
         )  # fmt: skip
 
     @property

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
-from watersmeet.formats.sink import PATH
+from watersmeet.formats.base import PATH
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.schema import quote
 from watersmeet.spark.connectors import sink_connector

@@ -131,7 +131,8 @@ def redefined_watermark(plan: str) -> str | None:
 
     Spark refuses that, but only in the second batch.
 
-    >>> plan = "EventTimeWatermark a1b2-3c, t#1: timestamp, 1 hours\n+- CollectMetrics watersmeet:join#0123456789.x"
+    >>> join = "+- CollectMetrics watersmeet:join#0123456789abcdef.x"
+    >>> plan = f"EventTimeWatermark a1b2-3c, t#1: timestamp, 1 hours\n{join}"
     >>> redefined_watermark(plan) is None
     True
     >>> redefined_watermark(f"{plan}\n   +- EventTimeWatermark b1-2, u#2: timestamp, 1 hours")

@@ -394,7 +394,7 @@ def _smaller(trial: _Trial, difference: _Difference) -> Iterator[tuple[_Schedule
 
 def _difference_lines(trial: _Trial, difference: _Difference) -> Iterator[str]:
     base, other = difference.base, difference.other
-    what = []
+    what: list[str] = []
     if other.order != base.order:
         what.append("in another order")
     elif other.batches != base.batches:
