@@ -22,6 +22,9 @@ from watersmeet.operators.explainer import FamilyTracer, TraceContext
 from watersmeet.operators.outcomes import Words, row_in_words
 from watersmeet.physical import JoinPlan, leaf_plans
 
+EMPTY_GROUP = "a group without rows"
+"""Words for a row that is made of no arrival: that of an aggregate without GROUP BY over nothing."""
+
 
 @dataclass(frozen=True)
 class _Chunk:

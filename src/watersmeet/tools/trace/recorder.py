@@ -20,7 +20,7 @@ from watersmeet.operators.explainer import TraceContext
 from watersmeet.operators.outcomes import OutcomeKind, Words, capital, value_in_words
 from watersmeet.operators.state.shard import LEFT_ONLY
 from watersmeet.physical import ScanPlan
-from watersmeet.tools.trace.lineage import TracedRows, TraceStage, row_column, same_row
+from watersmeet.tools.trace.lineage import EMPTY_GROUP, TracedRows, TraceStage, row_column, same_row
 
 LEFT: Mapping[str, OutcomeKind] = {
     "expired": "expired",
@@ -141,7 +141,7 @@ class TraceRecorder:
 
     def _name(self, row_id: int) -> str:
         arrivals = [self.traced_rows.raw(arrival) for arrival in self.traced_rows.arrivals(row_id)[:3]]
-        return " with ".join(str(arrival) for arrival in arrivals)
+        return " with ".join(str(arrival) for arrival in arrivals) or EMPTY_GROUP
 
     def note_dropped(self, lost: tuple[DroppedRows, ...], words: Words) -> None:
         """Note rows that go no further."""
