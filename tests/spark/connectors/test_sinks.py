@@ -304,6 +304,32 @@ def test_two_rows_with_one_key_are_refused(spark: SparkSession, postgres: str) -
     assert (caught.value.getCondition(), caught.value.getMessageParameters()["key"]) == ("KEY_NOT_UNIQUE", "id = 1")
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "equal"), [("char(5)", "x", "x "), ('text COLLATE "any_case"', "x", "X"), ("varchar(5)", "x", None)]
+)
+def test_keys_are_compared_as_the_table_has_them(
+    spark: SparkSession, postgres: str, kind: str, key: str, equal: str | None
+) -> None:
+    one = table_in(postgres, ("name",))
+    with one.connect() as connection:
+        connection.execute(
+            "CREATE COLLATION IF NOT EXISTS any_case"
+            " (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        )
+        connection.execute(f"CREATE TABLE {one.table} (id bigint, name {kind} PRIMARY KEY)")  # type: ignore[arg-type]
+    one.write(changes(spark, (1, key, "+")), 0, "run")
+    if equal is None:
+        with pytest.raises(WatersmeetError, match="too long for type"):
+            one.write(changes(spark, (2, "longer", "+")), 1, "run")
+        return
+    with pytest.raises(WatersmeetError, match="KEY_NOT_UNIQUE"):
+        one.write(changes(spark, (2, equal, "+")), 1, "run")
+    one.write(changes(spark, (1, key, "-"), (2, equal, "+")), 1, "run")
+    assert [(number, name.strip()) for number, name in rows_in(one)] == [(2, equal.strip())]
+    one.write(changes(spark, (2, key, "-")), 2, "run")
+    assert rows_in(one) == []
+
+
 def test_another_checkpoint_does_not_write_into_the_same_table(spark: SparkSession, postgres: str) -> None:
     one = table_in(postgres)
     one.write(changes(spark, (1, "a", "+")), 0, "first")
