@@ -206,7 +206,7 @@ def _find_reason(
     hidden = stage.hidden[other_port].get(key, [])
     noun = stage.family.unmatched_cause.removeprefix("no such ")
     if not same and hidden:
-        arrival, called = _named_row(trace, hidden[0])
+        arrival, called = _name_row(trace, hidden[0])
         sentence = (
             f"{capital(called)} has the same {noun}, but did not reach the join. {others.barred.get(hidden[0], '')}"
         )
@@ -216,7 +216,7 @@ def _find_reason(
     reasons: list[tuple[int, UnmatchedReason]] = []
     for row_id in same:
         other = stage.entered[other_port][row_id][0]
-        arrival, called = _named_row(trace, row_id)
+        arrival, called = _name_row(trace, row_id)
         called = f"{called} has the same {noun}, but"
         distance = stage.family.distance(stage.context, port, row, other)
         if distance is not None:
@@ -241,7 +241,7 @@ def _find_reason(
     return UnmatchedReason(first.cause, capital(f"{text}{rest}"), first.by, first.distance)
 
 
-def _named_row(trace: Trace, row_id: int) -> tuple[int | None, str]:
+def _name_row(trace: Trace, row_id: int) -> tuple[int | None, str]:
     """The first arrival that a row is made of, and words for it."""
     traced_rows = trace.recorder.traced_rows
     arrival = next(iter(traced_rows.arrivals(row_id)), None)
