@@ -33,8 +33,7 @@ from watersmeet.operators.outcomes import (
     value_in_words,
 )
 from watersmeet.physical import QueryPlan
-from watersmeet.tools.trace.lineage import EMPTY_GROUP, TraceStage
-from watersmeet.tools.trace.recorder import TraceRecorder
+from watersmeet.tools.trace.recorder import EMPTY_GROUP, TraceRecorder, TraceStage
 from watersmeet.tools.trace.tracing import CountingRecorder, Trace
 
 Key = tuple[Any, ...]
