@@ -412,7 +412,7 @@ class Postgres:
         columns = [(SQL("old" if name.lower() in lowered else "new"), Identifier(name)) for name in names]
         shown = _join_sql(SQL("{}.{}").format(*column) for column in (*columns, (SQL("new"), Identifier(WEIGHT))))
         listed = _join_sql((*map(Identifier, names), Identifier(WEIGHT)))
-        for statement, parts in (
+        statements: tuple[tuple[LiteralString, tuple[Composable, ...]], ...] = (
             # Columns of a query have the types that they have in their tables, with length, scale and collation.
             (
                 "CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {} FROM {} AS new, {} AS old LIMIT 0",
@@ -421,7 +421,8 @@ class Postgres:
             ("INSERT INTO {} ({}) SELECT {} FROM {}", (_FITTED, listed, listed, _NEW)),
             ("DROP TABLE {}", (_NEW,)),
             ("ALTER TABLE {} RENAME TO {}", (_FITTED, _NEW)),
-        ):
+        )
+        for statement, parts in statements:
             connection.execute(SQL(statement).format(*parts))
 
     def _check_unique(self, connection: Connection) -> None:
