@@ -288,8 +288,8 @@ def _before_start(
             add_clock(folder, sources)
     text = folder.read(OWNER) if now.queries and was is None else None
     if text is not None:
-        # A run has written the owner of a checkpoint that begins, with its sinks, which no start of a writer knows. What
-        # a start that died has left is replaced.
+        # A run has written the owner of a checkpoint that begins, with its sinks, which no start of a writer knows.
+        # What a start that died has left is replaced.
         with suppress(WatersmeetError):
             now = replace(now, sinks=Owner.from_text(text, checkpoint, NEW_CHECKPOINT_HINT).sinks)
     started = before_start(spark, checkpoint, now)
