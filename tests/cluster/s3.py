@@ -21,11 +21,12 @@ MOTO = "moto[s3,server]==5.2.5"
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket: its address, and what a session needs to reach it."""
+    """A bucket: its address, what a session needs to reach it, and the log of its requests."""
 
     url: str
     endpoint: str
     jars: tuple[Path, ...]
+    log: Path
 
     @property
     def settings(self) -> dict[str, str]:
@@ -75,11 +76,11 @@ def start_s3(folder: Path) -> Iterator[Bucket]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     endpoint = f"http://127.0.0.1:{port}"
-    server = Path(__file__).with_name("s3_server.py")
-    process = start_process([python, server, str(port)], folder, lambda: _answers(port))
+    server, log = Path(__file__).with_name("s3_server.py"), folder / "requests.log"
+    process = start_process([python, server, str(port), log], folder, lambda: _answers(port))
     try:
         with urllib.request.urlopen(urllib.request.Request(f"{endpoint}/shop", method="PUT")):
-            yield Bucket("s3a://shop", endpoint, jars)
+            yield Bucket("s3a://shop", endpoint, jars, log)
     finally:
         stop_process(process)
 
