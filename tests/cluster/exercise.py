@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from tests.cluster.checkpoint_files import check_checkpoint_files
 from typer.testing import CliRunner
 
 from watersmeet.errors import WatersmeetError
@@ -467,6 +468,7 @@ def steps_at(spark: SparkSession, url: str, folder: Path) -> dict[str, Callable[
     storage = cast("RemoteStorage", open_storage(spark, f"{url}/unit"))
     return {
         "files": partial(check_files, storage),
+        "checkpoints": partial(check_checkpoint_files, spark, storage / "checkpoints"),
         "leases": partial(with_short_leases, check_leases, storage),
         "run": partial(check_run, url, folder),
         "lost": partial(check_lost_executor, url, folder),

@@ -49,7 +49,8 @@ def jvm_options(folder: Path) -> list[str]:
     """The options of a JVM with servers of Hadoop, whose files are in that folder."""
     (folder / "log4j.properties").write_text(LOG4J.format(folder=folder))
     return [
-        f"-Dlog4j.configuration=file:{folder}/log4j.properties", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
+        f"-Dlog4j.configuration=file:{folder}/log4j.properties",
+        "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
         f"-Dtest.build.data={folder}/build", f"-Dtest.build.dir={folder}/build", f"-Dhdfs.minidfs.basedir={folder}/dfs",
     ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Count the requests that batches make to a storage: ``python -m tests.cluster.request_counts S3|HDFS [NAME=VALUE...]``.
+"""Count the requests of batches to a storage: ``python -m tests.cluster.request_counts S3|HDFS [MASTER]``.
 
 Runs an interval join of files into files, with a file of each stream in every batch, and prints the requests of a batch
-by the part of the storage that they are for, and by their kind. Starts the server; settings of the session may follow.
+by the part of the storage that they are for, and by their kind.
 """
 
 from __future__ import annotations
@@ -127,13 +127,14 @@ def run_batches(server: Server, batches: int) -> None:
     assert sorted(ids) == list(range(batches)), ids
 
 
-def measure(server: Server, settings: Mapping[str, str]) -> Requests:
+def measure(server: Server, master: str = "local[2]") -> Requests:
     """The requests of `BATCHES` batches from `FIRST` on, in a session of their own."""
     from tests.cluster.exercise import QUICK
 
     from watersmeet.spark.session import session
 
-    spark = session("local[2]", conf={**QUICK, **STEADY, **server.settings, **settings}, log=Path(f"{server.log}.spark"))
+    conf = {**QUICK, **STEADY, **server.settings}
+    spark = session(master, conf=conf, log=Path(f"{server.log}.spark"))
     try:
         run_batches(server, FIRST + BATCHES + 1)
     finally:
@@ -172,9 +173,9 @@ def start_server(kind: str, folder: Path) -> Iterator[Server]:
 
 def main() -> None:
     """Count and print."""
-    kind, *settings = sys.argv[1:]
+    kind, *master = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="requests-") as folder, start_server(kind, Path(folder)) as server:
-        counts = measure(server, dict(setting.split("=", 1) for setting in settings))
+        counts = measure(server, *master)
         print(to_table(counts, BATCHES))
 
 

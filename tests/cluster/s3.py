@@ -36,6 +36,7 @@ class Bucket:
             f"{s3a}.endpoint": self.endpoint,
             f"{s3a}.endpoint.region": "us-east-1",
             f"{s3a}.path.style.access": "true",
+            f"{s3a}.multipart.size": "5M",
             f"{s3a}.connection.ssl.enabled": "false",
             f"{s3a}.access.key": "test",
             f"{s3a}.secret.key": "test-secret",

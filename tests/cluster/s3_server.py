@@ -6,9 +6,13 @@ The log gets a line for each request, when it has been answered: ``METHOD STATUS
 from __future__ import annotations
 
 import sys
+import threading
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+REFUSED = "refused"
 
 
 def serve(port: int, log: Path) -> None:
@@ -33,8 +37,20 @@ def serve(port: int, log: Path) -> None:
             method = "COPY" if self.headers.get("x-amz-copy-source") else self.command
             requests.write(f"{method} {code} {self.path}\n")
 
+    writes = threading.Lock()
     application = moto.DomainDispatcherApplication(moto.create_backend_app)
-    werkzeug.run_simple("127.0.0.1", port, application, threaded=True, request_handler=Handler)
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        """Answer a request; nothing may be written into a folder of the name `REFUSED`."""
+        if environ["REQUEST_METHOD"] == "PUT" and f"/{REFUSED}/" in environ["PATH_INFO"]:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start_response("403 Forbidden", [("Content-Length", "0")])
+            return []
+        # The server looks for an object and then writes it, which S3 does in one step.
+        with nullcontext() if environ["REQUEST_METHOD"] in ("GET", "HEAD") else writes:
+            return application(environ, start_response)
+
+    werkzeug.run_simple("127.0.0.1", port, answer, threaded=True, request_handler=Handler)
 
 
 if __name__ == "__main__":

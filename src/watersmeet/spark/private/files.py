@@ -32,7 +32,8 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
@@ -57,11 +58,14 @@ if TYPE_CHECKING:
 OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "obs"})
 """Schemes of file systems where a file appears whole when it is closed, and a rename copies and deletes."""
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
+_UNPROBED = "fs.s3a.create.performance"
 _ABORTABLE = "fs.capability.outputstream.abortable"
 """Hadoop's name for the capability of file systems where a file appears whole when it is closed."""
 _REPLACED = frozenset({"RemoteFileChangedException", "BlockMissingException"})
 _PRECONDITION = "Status Code: 412"
 """The text with which Hadoop says that a file is another one by now than the one that was opened."""
+_BUFFER, _COPIES = 1 << 16, 4
+"""Bytes that are copied at a time, and files that are copied at once."""
 _READS = 10
 """The number of times that a file is read that is replaced meanwhile."""
 
@@ -288,9 +292,9 @@ class HadoopStorage:
         return status is not None and bool(status.isDirectory())
 
     def is_file(self) -> bool:
-        """Whether it is a file."""
-        status = self._status()
-        return status is not None and bool(status.isFile())
+        """Whether it is a file: one request in object stores, where `exists` also looks for a folder."""
+        with _as_os_errors():
+            return bool(self.files.isFile(self.path))
 
     def stat(self) -> FileStatus:
         """The size of a file, and when it was written."""
@@ -370,13 +374,48 @@ class HadoopStorage:
     def write_bytes(self, data: bytes) -> int:
         """Write a file, whole or not at all."""
         with _as_os_errors():
-            if self._appears_whole():
-                self._fill(self.files.create(self.path, True), data)
+            if self.appears_whole():
+                self._fill(self._create(self.path), data)
             else:
                 hidden = self._path(self.path.getParent(), f".{self.name}.{uuid4().hex}")
                 self._fill(self.files.create(hidden, True), data)
                 self._replace(hidden, self.path)
         return len(data)
+
+    def _create(self, path: Any) -> Any:
+        """A stream into a file that replaces the one of that name; no request looks for a folder of that name."""
+        return self.files.createFile(path).overwrite(True).recursive().opt(_UNPROBED, True).build()
+
+    def copy_files(self, folder: str, files: Mapping[str, Path], check: Callable[[], None]) -> None:
+        """Copy files of this machine into a folder below, under the names given, several at once.
+
+        ``check``: called before each of them, where it appears when it is whole.
+        """
+        place = self / folder if folder else self
+        if len(files) == 1:
+            for name, source in files.items():
+                place._copy_file(name, source, check)
+            return
+        with ThreadPoolExecutor(_COPIES, "watersmeet-copies") as pool:
+            copies = [pool.submit(place._copy_file, name, source, check) for name, source in files.items()]
+        for copied in copies:
+            copied.result()
+
+    def _copy_file(self, name: str, source: Path, check: Callable[[], None]) -> None:
+        check()
+        with _as_os_errors():
+            target = self._create((self / name).path)
+            stream = self.jvm.java.io.FileInputStream(str(source))
+            try:
+                self.jvm.org.apache.hadoop.io.IOUtils.copyBytes(stream, target, _BUFFER, False)
+            except BaseException:
+                # Closing it would show what there is of it.
+                with suppress(Py4JError):
+                    target.abort()
+                raise
+            finally:
+                stream.close()
+            target.close()
 
     def create(self, text: str) -> bool:
         """Write a file unless it is there; whether it was written. Of two that try at once, one succeeds."""
@@ -407,6 +446,9 @@ class HadoopStorage:
     def rename(self, target: HadoopStorage) -> HadoopStorage:
         """Give a file or a folder another name: in one step, or, in object stores, by a copy of each object."""
         with _as_os_errors():
+            if self.files.rename(self.path, target.path):
+                return target
+            # The folder may be missing, which is rare: so nothing looks for it first.
             self.files.mkdirs(target.path.getParent())
             if not self.files.rename(self.path, target.path):
                 raise OSError(f"{self} could not be renamed to {target}")
@@ -442,7 +484,8 @@ class HadoopStorage:
             if self.files.getScheme() not in OBJECT_STORES:
                 self.files.setTimes(self.path, int(seconds * 1000), -1)
 
-    def _appears_whole(self) -> bool:
+    def appears_whole(self) -> bool:
+        """Whether a file appears when it is closed, so that it is written under its name."""
         return self.files.getScheme() in OBJECT_STORES or bool(self.files.hasPathCapability(self.path, _ABORTABLE))
 
     def _fill(self, stream: Any, data: bytes) -> None:
@@ -510,6 +553,11 @@ class HadoopStorage:
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with its contents, if it exists."""
         (self / name).delete_tree()
+
+
+def has_local_executors(spark: SparkSession) -> bool:
+    """Whether all executors of a session are on the machine of its driver, which is this one."""
+    return hasattr(spark, "_jvm") and str(spark.sparkContext.master).startswith("local")
 
 
 def open_storage(spark: Any, location: str) -> Storage:
@@ -589,7 +637,7 @@ _SOURCE = Path(__file__).with_name("CheckpointFiles.java")
 
 
 def keep_checkpoints_remotely(spark: SparkSession) -> None:
-    """Let the queries of a session write their checkpoints elsewhere than here with few requests, unless it says how."""
+    """Let the queries of a session write remote checkpoints with few requests, unless it says how."""
     for name, value in remote_checkpoint_settings(spark).items():
         spark.conf.set(name, value)
 

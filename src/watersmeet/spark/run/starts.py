@@ -41,7 +41,13 @@ from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.reading import check_inputs
 from watersmeet.spark.connectors.sinks import BatchPlans, SinkTarget, sink_ahead
 from watersmeet.spark.exchange.output import is_bounded
-from watersmeet.spark.private.files import Folder, LocalFolder, folder_of, local_checkpoint_settings, remote_checkpoint_settings
+from watersmeet.spark.private.files import (
+    Folder,
+    LocalFolder,
+    folder_of,
+    local_checkpoint_settings,
+    remote_checkpoint_settings,
+)
 from watersmeet.spark.private.introspection import set_accepted_states
 from watersmeet.spark.private.transfer import BYTES, RECORDS, UNLIMITED, PythonTransfer, room
 from watersmeet.spark.private.writers import FORMAT, Sources, Started, watch_starts
