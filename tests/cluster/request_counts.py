@@ -11,7 +11,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,7 +156,7 @@ def to_table(counts: Requests, batches: int) -> str:
 
 
 @contextmanager
-def start_server(kind: str, folder: Path) -> Iterator[Server]:
+def start_server(kind: str, folder: Path) -> Generator[Server]:
     """A server of a kind, with its files in a folder."""
     if kind == "S3":
         for bucket in start_s3(folder):

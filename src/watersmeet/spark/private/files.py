@@ -618,7 +618,7 @@ def local_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
     Also turns off checksums of Hadoop's class, in this JVM, permanently.
     """
     jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None or spark.conf.get(MANAGER, ""):
+    if jvm is None or spark.conf.get(MANAGER, "") not in ("", MANAGER_CLASS):
         return {}
     context = cast("Any", spark.sparkContext)
     if not context.master.startswith("local"):
@@ -648,7 +648,7 @@ def remote_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
     Gives the class to the JVM, and to its executors.
     """
     jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None or spark.conf.get(MANAGER, ""):
+    if jvm is None or spark.conf.get(MANAGER, "") not in ("", MANAGER_CLASS):
         return {}
     with suppress(Exception):
         _load_manager(jvm, cast("Any", spark.sparkContext))
