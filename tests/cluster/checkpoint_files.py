@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError
 
-from watersmeet.spark.private.files import MANAGER, MANAGER_CLASS, remote_checkpoint_settings
+from watersmeet.spark.private.checkpoint_files import MANAGER, MANAGER_CLASS, remote_checkpoint_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
