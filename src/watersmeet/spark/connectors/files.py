@@ -175,7 +175,7 @@ class FolderOwner:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a batch is written first: the location for Spark, and the path in a folder; None: that of the sink."""
+    """A place for a batch before it is shown: the location for Spark, and the path in a folder; None: the sink's."""
 
     location: str
     path: str
@@ -258,12 +258,12 @@ class Files:
 
     def write(self, rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
         """Write a batch, replacing earlier files of it. An empty batch leaves no file."""
-        with self._staging(rows.sparkSession) as stage:
+        with self._open_stage(rows.sparkSession) as stage:
             self._write(rows, number, stage, is_empty=is_empty)
 
     @contextmanager
-    def _staging(self, spark: SparkSession) -> Generator[Stage]:
-        """Where a batch is written first: on this machine if Spark runs on it alone, which saves requests."""
+    def _open_stage(self, spark: SparkSession) -> Generator[Stage]:
+        """A place for a batch: on this machine if Spark runs on it alone, which saves requests to a remote folder."""
         if "://" not in local_path(self.path) or not has_local_executors(spark):
             yield Stage(f"{self.path}/{self._stage_path}", self._stage_path)
             return

@@ -177,12 +177,6 @@ public class CheckpointFiles implements CheckpointFileManager {
         return root;
     }
 
-    public void close() {
-        if (store == null) {
-            other.close();
-        }
-    }
-
     void keep(Path path, byte[] content) {
         synchronized (written) {
             written.put(path.getName(), content);

@@ -4,14 +4,14 @@ Local checkpoints without a process per file. Why: Spark's file manager for loca
 ``readlink``), some three hundred in a batch of a join. Its other file manager does not, and replaces a file atomically
 on a local disk, but not on every file system, nor with Hive's class for local files: so it is used only for checkpoints
 on this machine, in sessions that name Hadoop's class. Checksum files are turned off: a file and its checksum are not
-replaced in one step. Uses: the names of the class, Hadoop's ``LocalFileSystem`` through the JVM. Missing: Spark's
-default manager, which is slower.
+replaced in one step. Uses: the names of the class, Hadoop's ``LocalFileSystem`` through the JVM. Seen in: 4.0 to 4.3.
+Missing: Spark's default manager, which is slower.
 
 Remote checkpoints with few requests. Why: Spark's file manager writes a file under another name, looks for files of
 both names and renames, which on S3 takes some twenty requests; Hadoop's other managers lose what they overwrite, or
 failures. Ours, `CheckpointFiles.java`, is compiled by Janino, which Spark has, and given to the class loader of the
-driver and to executors as a jar. Uses: the names of the class, Janino's ``SimpleCompiler``, ``addURL`` of Spark's class
-loader, ``addJar``. Missing: Spark's default manager.
+driver and to executors as a jar. Uses: the interface of file managers, Janino's ``SimpleCompiler``, ``addURL`` of Spark's
+class loader, ``addJar``. Seen in: 4.3, and compiled with the jars of 4.0. Missing: Spark's default manager.
 """
 
 from __future__ import annotations
