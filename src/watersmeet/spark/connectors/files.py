@@ -25,7 +25,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -155,6 +155,8 @@ _OURS = re.compile(rf"(?:part-(?=\d{{9}})|{BATCH}=)(\d+).*")
 _SPARKS = re.compile(r"part-\d{5,8}-.*")
 _FIRST = "part-00000-"
 """The name prefix of the first task's file: Spark writes that one even if the task has no rows."""
+_UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+"""Leaves out the file that says that a job was successful, which nothing reads."""
 _JOB = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-c000)?")
 """The part that Spark adds to the name of a file: the job, and the number of the file within a task."""
 
@@ -282,42 +284,49 @@ class Files:
         if owner is not None and self._is_written(folder, owner, number):
             drain_batch(rows)
             return
-        if not is_empty:
-            self._save(rows, stage.location)
-            self._drop_blank(stage, folder, rows)
+        names = () if is_empty else self._save_batch(rows, stage, folder)
         if owner is not None:
             self._take_over(folder, number, BatchPlans.of(rows.sparkSession, self.target.checkpoint))
             self._open(folder, owner, number)
         elif folder.read(WRITER) != self.writer:
             raise self._fence_error(folder, number)
         if not is_empty:
-            self._place(stage, folder, number)
+            self._place(stage, folder, names, number)
             self.last = number
 
     def _save(self, rows: DataFrame, location: str) -> None:
         options = {name: value for name, value in self.target.options.items() if name.lower() != PATH}
         format_ = self.target.sink.format
-        writer = rows.write.format(format_).options(**text_options(format_, options))
+        writer = rows.write.format(format_).options(**_UNMARKED, **text_options(format_, options))
         writer.mode("overwrite").save(location)
 
-    def _drop_blank(self, stage: Stage, target: Folder, rows: DataFrame) -> None:
-        """Delete the file without rows that Spark writes where the first task of a batch has none.
+    def _save_batch(self, rows: DataFrame, stage: Stage, target: Folder) -> list[str]:
+        """Write a batch where it is not seen yet; the names of its files with rows.
 
-        No file with rows is as small as one without: it has the same beginning and end, and rows between them.
+        If the first task of a batch has no rows, Spark writes a file without rows. No file with rows is as small as
+        that: it has the same beginning and end, and rows between them.
         """
+        self._save(rows, stage.location)
         folder, path = stage.folder or target, stage.path
-        first = next((name for name in folder.names(path) if name.startswith(_FIRST)), None)
-        if first is None:
-            return
-        blank, size = f"{path}-blank", folder.size(f"{path}/{first}")
+        sizes = {name: size for name, size in folder.sizes(path).items() if not name.startswith((".", "_"))}
+        first = next((name for name in sizes if name.startswith(_FIRST)), None)
+        if first is not None and sizes[first] <= self._blank_size(rows, stage, folder, sizes[first]):
+            del sizes[first]
+            if stage.folder is None and self.target.changes is not None:
+                # The folder of a log is moved as it is.
+                folder.delete(f"{path}/{first}")
+        return sorted(sizes)
+
+    def _blank_size(self, rows: DataFrame, stage: Stage, folder: Folder, size: int) -> int:
+        """The size of a file without rows; of one without bytes nothing needs to be known."""
         if size and self.blank_size is None:
             # Not `createDataFrame`, which makes the session of the batch the active one of the whole process.
             self._save(rows.where("false").coalesce(1), f"{stage.location}-blank")
-            sizes = [folder.size(f"{blank}/{name}") for name in folder.names(blank) if name.startswith(_FIRST)]
+            blank = f"{stage.path}-blank"
+            sizes = [size for name, size in folder.sizes(blank).items() if name.startswith(_FIRST)]
             folder.delete(blank)
             self.blank_size = max(sizes, default=0)
-        if size <= (self.blank_size or 0):
-            folder.delete(f"{path}/{first}")
+        return self.blank_size or 0
 
     @property
     def _stage_path(self) -> str:
@@ -377,9 +386,8 @@ class Files:
                 batches = {"first": first, "last": last, "batch": number}
                 raise refuse("COMPACTED_AFTER_CHECKPOINT", place, target=self.display_path, file=name, **batches)
 
-    def _place(self, stage: Stage, folder: Folder, number: int) -> None:
+    def _place(self, stage: Stage, folder: Folder, names: Sequence[str], number: int) -> None:
         """Put the files of a batch into place, while this driver has the lease of the query."""
-        names = [name for name in (stage.folder or folder).names(stage.path) if not name.startswith((".", "_"))]
         is_log = self.target.changes is not None
         if stage.folder is not None:
             remote, check = cast("HadoopStorage", folder), self.target.leases.check_here

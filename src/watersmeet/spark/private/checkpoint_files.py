@@ -10,8 +10,8 @@ Missing: Spark's default manager, which is slower.
 Remote checkpoints with few requests. Why: Spark's file manager writes a file under another name, looks for files of
 both names and renames, which on S3 takes some twenty requests; Hadoop's other managers lose what they overwrite, or
 failures. Ours, `CheckpointFiles.java`, is compiled by Janino, which Spark has, and given to the class loader of the
-driver and to executors as a jar. Uses: the interface of file managers, Janino's ``SimpleCompiler``, ``addURL`` of Spark's
-class loader, ``addJar``. Seen in: 4.3, and compiled with the jars of 4.0. Missing: Spark's default manager.
+driver and to executors as a jar. Uses: the interface of file managers, Janino's ``SimpleCompiler``, ``addURL`` of
+Spark's class loader, ``addJar``. Seen in: 4.3, and compiled with the jars of 4.0. Missing: Spark's default manager.
 """
 
 from __future__ import annotations

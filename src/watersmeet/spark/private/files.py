@@ -76,8 +76,8 @@ class Folder(Protocol):
         """The names in it, or in a folder below it, sorted; empty, if that does not exist."""
         ...
 
-    def size(self, name: str) -> int:
-        """The size of a file in bytes."""
+    def sizes(self, name: str) -> dict[str, int]:
+        """The sizes in bytes of the files in a folder below it, by name; empty, if that does not exist."""
         ...
 
     def move(self, name: str, to: str) -> None:
@@ -149,9 +149,9 @@ class LocalFolder:
         folder = self.path / name
         return sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
 
-    def size(self, name: str) -> int:
-        """The size of a file in bytes."""
-        return (self.path / name).stat().st_size
+    def sizes(self, name: str) -> dict[str, int]:
+        """The sizes in bytes of the files in a folder below it, by name; empty, if that does not exist."""
+        return {file: (self.path / name / file).stat().st_size for file in self.names(name)}
 
     def move(self, name: str, to: str) -> None:
         """Give a file or a folder another name, in one step."""
@@ -525,9 +525,14 @@ class HadoopStorage:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def size(self, name: str) -> int:
-        """The size of a file in bytes."""
-        return (self / name).stat().st_size
+    def sizes(self, name: str) -> dict[str, int]:
+        """The sizes in bytes of the files in a folder below it, by name; empty, if that does not exist."""
+        try:
+            with _as_os_errors():
+                entries = self.files.listStatus((self / name).path)
+                return {str(entry.getPath().getName()): int(entry.getLen()) for entry in entries}
+        except FileNotFoundError:
+            return {}
 
     def move(self, name: str, to: str) -> None:
         """Give a file or a folder another name, in one step."""
