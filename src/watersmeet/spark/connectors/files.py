@@ -58,6 +58,7 @@ from watersmeet.spark.connectors.sinks import (
 from watersmeet.spark.connectors.snapshots import CURRENT, Snapshot
 from watersmeet.spark.exchange.rows import text_options
 from watersmeet.spark.folders import LOCAL_DIRS
+from watersmeet.spark.private.checkpoint_files import commit_without_renames
 from watersmeet.spark.private.files import LocalFolder, folder_of, has_local_executors, is_reachable
 from watersmeet.spark.private.introspection import query_id
 
@@ -294,11 +295,19 @@ class Files:
             self._place(stage, folder, names, number)
             self.last = number
 
-    def _save(self, rows: DataFrame, location: str) -> None:
+    def _save(self, rows: DataFrame, stage: Stage) -> list[str] | None:
+        """Let Spark write rows to a folder; the names of the files that count, None if all do."""
         options = {name: value for name, value in self.target.options.items() if name.lower() != PATH}
         format_ = self.target.sink.format
         writer = rows.write.format(format_).options(**_UNMARKED, **text_options(format_, options))
-        writer.mode("overwrite").save(location)
+        writer = writer.mode("overwrite")
+        # The folder of a log is moved as it is, with all files in it.
+        if stage.folder is not None or self.target.changes is not None or "://" not in local_path(self.path):
+            writer.save(stage.location)
+            return None
+        with commit_without_renames(rows.sparkSession) as committed_files:
+            writer.save(stage.location)
+            return committed_files(stage.path.rpartition("/")[2])
 
     def _save_batch(self, rows: DataFrame, stage: Stage, target: Folder) -> list[str]:
         """Write a batch where it is not seen yet; the names of its files with rows.
@@ -306,9 +315,11 @@ class Files:
         If the first task of a batch has no rows, Spark writes a file without rows. No file with rows is as small as
         that: it has the same beginning and end, and rows between them.
         """
-        self._save(rows, stage.location)
         folder, path = stage.folder or target, stage.path
+        committed = self._save(rows, stage)
         sizes = {name: size for name, size in folder.sizes(path).items() if not name.startswith((".", "_"))}
+        if committed is not None:
+            sizes = {name: sizes[name] for name in committed}
         first = next((name for name in sizes if name.startswith(_FIRST)), None)
         if first is not None and sizes[first] <= self._blank_size(rows, stage, folder, sizes[first]):
             del sizes[first]
@@ -321,10 +332,10 @@ class Files:
         """The size of a file without rows; of one without bytes nothing needs to be known."""
         if size and self.blank_size is None:
             # Not `createDataFrame`, which makes the session of the batch the active one of the whole process.
-            self._save(rows.where("false").coalesce(1), f"{stage.location}-blank")
-            blank = f"{stage.path}-blank"
-            sizes = [size for name, size in folder.sizes(blank).items() if name.startswith(_FIRST)]
-            folder.delete(blank)
+            blank = Stage(f"{stage.location}-blank", f"{stage.path}-blank", stage.folder)
+            self._save(rows.where("false").coalesce(1), blank)
+            sizes = [size for name, size in folder.sizes(blank.path).items() if name.startswith(_FIRST)]
+            folder.delete(blank.path)
             self.blank_size = max(sizes, default=0)
         return self.blank_size or 0
 

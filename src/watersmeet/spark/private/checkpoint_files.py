@@ -17,10 +17,12 @@ Spark's class loader, ``addJar``. Seen in: 4.3, and compiled with the jars of 4.
 from __future__ import annotations
 
 import tempfile
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 from zipfile import ZipFile
 
@@ -64,8 +66,8 @@ def local_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
     return {}
 
 
-MANAGER_CLASS = "watersmeet.CheckpointFiles"
-_SOURCE = "CheckpointFiles.java"
+MANAGER_CLASS, COMMIT_CLASS = "watersmeet.CheckpointFiles", "watersmeet.BatchFiles"
+COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
 
 
 def keep_checkpoints_remotely(spark: SparkSession) -> None:
@@ -83,28 +85,59 @@ def remote_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
     if jvm is None or spark.conf.get(MANAGER, "") not in ("", MANAGER_CLASS):
         return {}
     with suppress(Exception):
-        _load_manager(jvm, cast("Any", spark.sparkContext))
+        _load_classes(jvm, cast("Any", spark.sparkContext))
         return {MANAGER: MANAGER_CLASS}
     return {}
 
 
-def _load_manager(jvm: Any, context: Any) -> None:
-    """Compile our file manager for this JVM and its executors, unless they have it."""
-    source = files("watersmeet.spark.private").joinpath(_SOURCE).read_text("utf-8")
-    jar = own_folder(Path(tempfile.gettempdir())) / f"checkpoints-{sha256(source.encode()).hexdigest()[:16]}.jar"
-    if not _is_there(jvm, MANAGER_CLASS):
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        manager = next(name for name in _CLASSES if _is_there(jvm, name))
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(loader)
-        compiler.cook(source.replace("PACKAGE", manager.rpartition(".")[0]))
-        with ZipFile(jar, "w") as file:
-            for name, code in dict(compiler.getBytecodes()).items():
-                file.writestr(f"{name.replace('.', '/')}.class", bytes(code))
-        loader.addURL(jvm.java.net.URL(jar.as_uri()))
-        jvm.java.lang.Class.forName(MANAGER_CLASS, True, loader)
-    if jar.is_file() and (not context.master.startswith("local") or context.master.startswith("local-cluster")):
-        context._jsc.addJar(jar.as_uri())
+@contextmanager
+def commit_without_renames(spark: SparkSession) -> Generator[Callable[[str], list[str] | None]]:
+    """Let a session write files into a folder without renames meanwhile, where it can.
+
+    Gives a function for the names of the files in a folder that count, by the name of the folder; it returns None if
+    Spark has written the folder as it does by default, so that all files count.
+    """
+    jvm, context = cast("Any", spark)._jvm, cast("Any", spark.sparkContext)
+    try:
+        _load_classes(jvm, context)
+    except Exception:  # of Java, or of a class loader without `addURL`
+        yield lambda _: None
+        return
+    before = spark.conf.get(COMMIT_PROTOCOL)
+    spark.conf.set(COMMIT_PROTOCOL, COMMIT_CLASS)
+    try:
+        yield lambda folder: [str(name) for name in jvm.watersmeet.BatchFiles.take(folder)]
+    finally:
+        spark.conf.set(COMMIT_PROTOCOL, str(before))
+
+
+def _load_classes(jvm: Any, context: Any) -> None:
+    """Compile our classes for this JVM and its executors, unless they have them."""
+    classes = MANAGER_CLASS, COMMIT_CLASS
+    folder = files("watersmeet.spark.private")
+    sources = [folder.joinpath(f"{name.rpartition('.')[2]}.java").read_text("utf-8") for name in classes]
+    digest = sha256("".join(sources).encode()).hexdigest()[:16]
+    jar = own_folder(Path(tempfile.gettempdir())) / f"watersmeet-{digest}.jar"
+    with _loading:
+        if not _is_there(jvm, COMMIT_CLASS):
+            loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            manager = next(name for name in _CLASSES if _is_there(jvm, name))
+            with ZipFile(jar, "w") as file:
+                for source in sources:
+                    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+                    compiler.setParentClassLoader(loader)
+                    compiler.cook(source.replace("PACKAGE", manager.rpartition(".")[0]))
+                    for name, code in dict(compiler.getBytecodes()).items():
+                        file.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+            loader.addURL(jvm.java.net.URL(jar.as_uri()))
+            for name in classes:
+                jvm.java.lang.Class.forName(name, True, loader)
+        has_executors = not context.master.startswith("local") or context.master.startswith("local-cluster")
+        if has_executors and jar.is_file() and jar.name not in str(context._jsc.sc().listJars()):
+            context._jsc.addJar(jar.as_uri())
+
+
+_loading = Lock()
 
 
 def _is_there(jvm: Any, name: str) -> bool:
