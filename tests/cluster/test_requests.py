@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster import hdfs, s3
+from tests.cluster.exercise import LOCAL_CLUSTER
 from tests.cluster.processes import LONG, jars_of
 from tests.cluster.request_counts import count_requests, parse_request, part_of
 
@@ -46,10 +47,13 @@ def test_requests_of_a_batch_end_with_its_commit() -> None:
 @LONG
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("kind", "most", "packages"), [("S3", 36, s3.PACKAGES), ("HDFS", 36, hdfs.PACKAGES)])
-def test_a_batch_makes_few_requests(kind: str, most: int, packages: tuple[str, ...]) -> None:
-    jars_of(*packages)
-    command = [sys.executable, "-m", "tests.cluster.request_counts", kind]
+@pytest.mark.parametrize(
+    ("kind", "master", "most"),
+    [("S3", "local[2]", 36), ("HDFS", "local[2]", 36), ("S3", LOCAL_CLUSTER, 60), ("HDFS", LOCAL_CLUSTER, 44)],
+)
+def test_a_batch_makes_few_requests(kind: str, master: str, most: int) -> None:
+    jars_of(*(s3 if kind == "S3" else hdfs).PACKAGES)
+    command = [sys.executable, "-m", "tests.cluster.request_counts", kind, master]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     requests = re.search(r"^([\d.]+) requests in a batch", done.stdout, re.MULTILINE)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, cast
 from zipfile import ZipFile
 
 from watersmeet.spark.folders import own_folder
+from watersmeet.spark.private.files import has_local_executors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +86,7 @@ def remote_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
     if jvm is None or spark.conf.get(MANAGER, "") not in ("", MANAGER_CLASS):
         return {}
     with suppress(Exception):
-        _load_classes(jvm, cast("Any", spark.sparkContext))
+        _load_classes(spark)
         return {MANAGER: MANAGER_CLASS}
     return {}
 
@@ -97,22 +98,28 @@ def commit_without_renames(spark: SparkSession) -> Generator[Callable[[str], lis
     Gives a function for the names of the files in a folder that count, by the name of the folder; it returns None if
     Spark has written the folder as it does by default, so that all files count.
     """
-    jvm, context = cast("Any", spark)._jvm, cast("Any", spark.sparkContext)
+    jvm: Any = cast("Any", spark)._jvm
     try:
-        _load_classes(jvm, context)
+        _load_classes(spark)
     except Exception:  # of Java, or of a class loader without `addURL`
         yield lambda _: None
         return
+
+    def committed_files(folder: str) -> list[str] | None:
+        names = jvm.watersmeet.BatchFiles.take(folder)
+        return None if names is None else [str(name) for name in names]
+
     before = spark.conf.get(COMMIT_PROTOCOL)
     spark.conf.set(COMMIT_PROTOCOL, COMMIT_CLASS)
     try:
-        yield lambda folder: [str(name) for name in jvm.watersmeet.BatchFiles.take(folder)]
+        yield committed_files
     finally:
         spark.conf.set(COMMIT_PROTOCOL, str(before))
 
 
-def _load_classes(jvm: Any, context: Any) -> None:
-    """Compile our classes for this JVM and its executors, unless they have them."""
+def _load_classes(spark: SparkSession) -> None:
+    """Compile our classes for the JVM of a session and its executors, unless they have them."""
+    jvm, context = cast("Any", spark)._jvm, cast("Any", spark.sparkContext)
     classes = MANAGER_CLASS, COMMIT_CLASS
     folder = files("watersmeet.spark.private")
     sources = [folder.joinpath(f"{name.rpartition('.')[2]}.java").read_text("utf-8") for name in classes]
@@ -132,8 +139,7 @@ def _load_classes(jvm: Any, context: Any) -> None:
             loader.addURL(jvm.java.net.URL(jar.as_uri()))
             for name in classes:
                 jvm.java.lang.Class.forName(name, True, loader)
-        has_executors = not context.master.startswith("local") or context.master.startswith("local-cluster")
-        if has_executors and jar.is_file() and jar.name not in str(context._jsc.sc().listJars()):
+        if not has_local_executors(spark) and jar.is_file() and jar.name not in str(context._jsc.sc().listJars()):
             context._jsc.addJar(jar.as_uri())
 
 

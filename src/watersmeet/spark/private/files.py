@@ -544,8 +544,14 @@ class HadoopStorage:
 
 
 def has_local_executors(spark: SparkSession) -> bool:
-    """Whether all executors of a session are on the machine of its driver, which is this one."""
-    return hasattr(spark, "_jvm") and str(spark.sparkContext.master).startswith("local")
+    """Whether a session has no executors but its driver, on this machine.
+
+    ``local-cluster`` has some: its processes stand for machines.
+    """
+    if not hasattr(spark, "_jvm"):
+        return False
+    master = str(spark.sparkContext.master)
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def open_storage(spark: Any, location: str) -> Storage:
