@@ -287,6 +287,8 @@ class Files:
             return
         names = () if is_empty else self._save_batch(rows, stage, folder)
         if owner is not None:
+            # This deletes what another driver may have written by now.
+            self.target.check_lease()
             self._take_over(folder, number, BatchPlans.of(rows.sparkSession, self.target.checkpoint))
             self._open(folder, owner, number)
         elif folder.read(WRITER) != self.writer:
