@@ -16,7 +16,17 @@ from watersmeet.formats import SINK_FORMATS, may_be_malformed, sink_format
 from watersmeet.formats.base import CHANGES, SHOWN, Changes, SinkFormat
 from watersmeet.formats.records import JSON, KEY_TYPES, VALUE_FORMAT, format_of_key
 from watersmeet.logical.expressions import GROUP, Expr, conjuncts
-from watersmeet.logical.nodes import LEFT_ONLY, Item, Lateral, ParsedJoin, Query, Relation, Script, StorageFormats
+from watersmeet.logical.nodes import (
+    LEFT_ONLY,
+    Item,
+    Lateral,
+    ParsedJoin,
+    Query,
+    Relation,
+    Script,
+    StorageFormats,
+    Union,
+)
 from watersmeet.logical.nodes import leaves as parsed_leaves
 from watersmeet.logical.passes.column_types import event_times, is_same_type, type_of
 from watersmeet.logical.passes.draft import Draft, format_list
@@ -235,6 +245,10 @@ def _may_be_a_stream(draft: Draft) -> bool:
 def _once(draft: Draft) -> str:
     """The hint that says what to write so that the result is a stream, or else a table."""
     relation, stage = draft.relation, draft.group or draft.top
+    parts = draft.query.relation.scans if isinstance(draft.query.relation, Union) else ()
+    if draft.query.is_distinct and any(scan.source.startswith("#") for scan in parts):
+        # A set operation, whose parts SELECT TABLE would make tables of their own.
+        return "leave out STREAM and TABLE: `SELECT x FROM a UNION SELECT x FROM b` is a table."
     if stage is None or relation is None or relation.result == "table":
         return "write SELECT TABLE."
     times = event_times(relation)
