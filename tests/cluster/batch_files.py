@@ -47,20 +47,20 @@ def check_batch_files(spark: SparkSession, storage: RemoteStorage) -> None:
     folder = storage / "batch-1"
     rows = spark.range(0, ROWS, 1, TASKS).mapInArrow(pass_on_third_attempt, "id BIGINT")
     for _ in range(2):
-        with commit_without_renames(spark) as committed_files:
+        with commit_without_renames(spark) as take_committed:
             rows.write.mode("overwrite").json(str(folder))
-            names = committed_files("batch-1")
+            names = take_committed("batch-1")
         assert names is not None
         assert len(names) == len(set(names)) == TASKS, names
         lines = [line for name in names for line in (folder / name).read_text().splitlines()]
         assert sorted(json.loads(line)["id"] for line in lines) == list(range(ROWS))
     # A job that fails has no files that count, and those of the job before it do not count again.
-    with commit_without_renames(spark) as committed_files:
+    with commit_without_renames(spark) as take_committed:
         try:
             rows.selectExpr("raise_error(id)").write.mode("append").json(str(folder))
         except Exception as error:  # of Java
             assert "USER_RAISED_EXCEPTION" in str(error)
-        assert committed_files("batch-1") is None
+        assert take_committed("batch-1") is None
     # What Spark writes by itself is written as ever.
     rows.limit(1).write.mode("overwrite").json(str(folder))
     assert (folder / "_SUCCESS").is_file()

@@ -307,9 +307,9 @@ class Files:
         if stage.folder is not None or self.target.changes is not None or "://" not in local_path(self.path):
             writer.save(stage.location)
             return None
-        with commit_without_renames(rows.sparkSession) as committed_files:
+        with commit_without_renames(rows.sparkSession) as take_committed:
             writer.save(stage.location)
-            return committed_files(stage.path.rpartition("/")[2])
+            return take_committed(stage.path.rpartition("/")[2])
 
     def _save_batch(self, rows: DataFrame, stage: Stage, target: Folder) -> list[str]:
         """Write a batch where it is not seen yet; the names of its files with rows.

@@ -105,14 +105,14 @@ def commit_without_renames(spark: SparkSession) -> Generator[Callable[[str], lis
         yield lambda _: None
         return
 
-    def committed_files(folder: str) -> list[str] | None:
+    def take_committed(folder: str) -> list[str] | None:
         names = jvm.watersmeet.BatchFiles.take(folder)
         return None if names is None else [str(name) for name in names]
 
     before = spark.conf.get(COMMIT_PROTOCOL)
     spark.conf.set(COMMIT_PROTOCOL, COMMIT_CLASS)
     try:
-        yield committed_files
+        yield take_committed
     finally:
         spark.conf.set(COMMIT_PROTOCOL, str(before))
 
