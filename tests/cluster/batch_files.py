@@ -13,39 +13,44 @@ from watersmeet.spark.private.checkpoint_files import commit_without_renames
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.locations import RemoteStorage
 
 ROWS, TASKS = 4000, 4
 
 
-def pass_on_third_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows. In the second task the first attempt fails behind them, and the next one loses its executor there."""
-    from pyspark import TaskContext
+def make_rows(spark: SparkSession) -> DataFrame:
+    """Rows whose second task fails once behind all of its rows, and loses its executor there the next time."""
+    # Workers do not have this module: functions of a function travel whole.
 
-    context = TaskContext.get()
-    assert context is not None
-    yield from batches
-    if context.partitionId() != 1:
-        return
-    if context.attemptNumber() == 0:
-        raise RuntimeError("the first attempt fails")
-    if context.attemptNumber() == 1:
-        os.kill(find_executor(os.getpid()), signal.SIGKILL)
+    def find_executor(process: int) -> int:
+        """The nearest JVM above a process."""
+        while "CoarseGrainedExecutorBackend" not in (Path("/proc") / str(process) / "cmdline").read_text("utf-8"):
+            process = int((Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[1])
+        return process
 
+    def pass_on_third_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows; see above."""
+        from pyspark import TaskContext
 
-def find_executor(process: int) -> int:
-    """The nearest JVM above a process."""
-    while "CoarseGrainedExecutorBackend" not in (Path("/proc") / str(process) / "cmdline").read_text("utf-8"):
-        process = int((Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[1])
-    return process
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        if context.partitionId() != 1:
+            return
+        if context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt fails")
+        if context.attemptNumber() == 1:
+            os.kill(find_executor(os.getpid()), signal.SIGKILL)
+
+    return spark.range(0, ROWS, 1, TASKS).mapInArrow(pass_on_third_attempt, "id BIGINT")
 
 
 def check_batch_files(spark: SparkSession, storage: RemoteStorage) -> None:
     """The files that count have each row once, whatever else attempts have left in the folder."""
     folder = storage / "batch-1"
-    rows = spark.range(0, ROWS, 1, TASKS).mapInArrow(pass_on_third_attempt, "id BIGINT")
+    rows = make_rows(spark)
     for _ in range(2):
         with commit_without_renames(spark) as take_committed:
             rows.write.mode("overwrite").json(str(folder))
