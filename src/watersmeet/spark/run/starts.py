@@ -47,7 +47,8 @@ from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.reading import check_inputs
 from watersmeet.spark.connectors.sinks import BatchPlans, SinkTarget, sink_ahead
 from watersmeet.spark.exchange.output import is_bounded
-from watersmeet.spark.private.files import Folder, LocalFolder, folder_of, local_checkpoint_settings
+from watersmeet.spark.private.checkpoint_files import local_checkpoint_settings, remote_checkpoint_settings
+from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
 from watersmeet.spark.private.introspection import set_accepted_states
 from watersmeet.spark.private.transfer import BYTES, RECORDS, UNLIMITED, PythonTransfer, room
 from watersmeet.spark.private.writers import FORMAT, Sources, Started, watch_starts
@@ -361,8 +362,9 @@ def _settings(
     shards = [int(query.identity["shards"]) for token in tokens if (query := _queries.find(token)) is not None]
     partitions = partitions_of(spark, max(shards)) if shards else None
     wanted = STATE | ({} if partitions is None else {PARTITIONS: str(partitions)})
-    if checkpoint is not None and isinstance(folder_of(spark, checkpoint), LocalFolder):
-        wanted |= local_checkpoint_settings(spark)
+    if checkpoint is not None:
+        is_here = isinstance(folder_of(spark, checkpoint), LocalFolder)
+        wanted |= local_checkpoint_settings(spark) if is_here else remote_checkpoint_settings(spark)
     conf = spark.conf.getAll
     if transfers is not None and is_bounded(transfers, room(conf.get(RECORDS, STATE[RECORDS]))):
         wanted |= {BYTES: UNLIMITED}
