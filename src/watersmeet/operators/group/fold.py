@@ -268,7 +268,7 @@ class Choice:
             some = some & _is_true(both[1]) if len(both) > 1 else some
             rank = np.arange(ids.size)
         else:
-            some, rank = _is_present(both[-1]), _ranks(both[-1], backwards=self.pick == "least")
+            some, rank = _is_present(both[-1]), value_ranks(both[-1], backwards=self.pick == "least")
         chosen = _extreme(ids, rank, some, rows.groups, least=self.pick in ("least", "first"))
         positions = pa.array(chosen, mask=chosen < 0)
         return [column.take(positions) for column in both]
@@ -383,7 +383,7 @@ class Collect:
         some = _is_present(column)
         if self.is_set:
             places = _first_distinct(rows, (self.column,), some)
-            places = places[np.argsort(_ranks(column.take(pa.array(places)), backwards=False), kind="stable")]
+            places = places[np.argsort(value_ranks(column.take(pa.array(places)), backwards=False), kind="stable")]
             counts = np.ones(places.size, np.int64)
         else:
             places = np.flatnonzero(some)
@@ -578,7 +578,7 @@ def _cast_like(column: pa.Array, old: pa.Array) -> pa.Array:
     return pa.nulls(len(old), column.type) if pa.types.is_null(old.type) else old.cast(column.type)
 
 
-def _ranks(array: pa.Array, *, backwards: bool) -> Ints:
+def value_ranks(array: pa.Array, *, backwards: bool) -> Ints:
     """The place of each value among all, NaN above every number; of equal values the later has the greater place.
 
     ``backwards``: of equal values the later has the smaller place.
