@@ -7,15 +7,20 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
+import duckdb
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.core.rowwise import freeze
+from watersmeet.operators.over import kernel
 from watersmeet.operators.over.definition import OverReference
-from watersmeet.operators.over.kernel import OverOperator, WindowFunction
+from watersmeet.operators.over.kernel import OverOperator, WindowFunction, sliding_maximum
+from watersmeet.operators.state.layout import Budget
 from watersmeet.tools.testing import MemoryStore
 
 quick = settings(
@@ -65,7 +70,9 @@ def functions(draw: st.DrawFn, number: int) -> WindowFunction:
         columns = (*columns, *(columns * draw(st.booleans())))
         return WindowFunction(kind, columns, f"o{number}", "rows", draw(st.integers(0, 3)))
     unit = draw(st.sampled_from(("rows", "range")))
-    return WindowFunction(kind, columns, f"o{number}", unit, draw(st.sampled_from((None, 0, 1, 2, 5, 2**62))))
+    return WindowFunction(
+        kind, columns, f"o{number}", unit, draw(st.sampled_from((None, None, None, 0, 1, 2, 5, 2**62)))
+    )
 
 
 @st.composite
@@ -105,3 +112,108 @@ def test_window_functions_equal_their_definition_in_every_batch(data: st.DataObj
         report = emission.report
         assert (report.late, report.watermarks) == ((len(step.late),), step.watermarks)
     assert report.state == (0,)
+
+
+def every_function() -> tuple[WindowFunction, ...]:
+    """Each function over each type that it takes, with each kind of frame."""
+    frames = [(unit, preceding) for unit in ("rows", "range") for preceding in (None, 0, 3)]
+    calls = [(kind, (name,)) for kind in ("sum", "avg") for name in NUMBERS]
+    calls += [(kind, (name,)) for kind in ("min", "max", "first", "last", "count") for name in COLUMNS]
+    calls += [(kind, (name, "b")) for kind in ("first filtered", "last filtered") for name in ("x", "s")]
+    calls += [("count", ()), ("count_if", ("b",)), ("count", ("s", "b"))]
+    framed = [(kind, columns, *frame) for kind, columns in calls for frame in frames]
+    framed += [("lag", columns, "rows", n) for columns in (("x",), ("s", "s")) for n in (0, 1, 3)]
+    return tuple(WindowFunction(*call[:2], f"o{n}", *call[2:]) for n, call in enumerate(framed))
+
+
+def random_rows(random: np.random.Generator, count: int, time: int) -> list[dict[str, Any]]:
+    def pick(values: tuple[Any, ...]) -> Any:
+        return values[int(random.integers(len(values)))]
+
+    return [
+        {
+            "k": pick(KEYS),
+            "t": pick((None, *range(time - 3, time + 4))),
+            **{name: pick(values) for name, (_, values) in COLUMNS.items()},
+        }
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_function_equals_its_definition_over_many_batches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Runs are merged in almost every batch, and rows that no frame reads any more are gone from them.
+    monkeypatch.setattr(kernel, "BUDGET", Budget(block=4, smallest_tier=1, merge_at=2, balanced=True))
+    random = np.random.default_rng(seed)
+    over = OverOperator(("k", "t"), every_function(), ("k",), "t", outputs=("t",))
+    store, reference = MemoryStore(), OverReference(over)
+    for number in range(12):
+        rows = random_rows(random, int(random.integers(9)), 2 * number)
+        watermarks = {"t": END_OF_INPUT if number == 11 else 2 * number - 2}
+        store = store.restart() if number % 3 == 0 else store
+        emission = over.step(store, {0: table(rows)} if rows else {}, watermarks)
+        step = reference.step({0: table(rows).to_pylist()}, watermarks)
+        assert spelled(rows_of(emission.rows)) == spelled(step.rows)
+    assert emission.report.state == (0,)
+
+
+def test_a_group_keeps_what_frames_of_later_rows_read() -> None:
+    functions = (
+        WindowFunction("sum", ("i",), "near", "rows", 2), WindowFunction("max", ("x",), "most"),
+        WindowFunction("lag", ("i",), "before", "rows", 1),
+    )  # fmt: skip
+    over, store = OverOperator(("k",), functions, ("k",), "t"), MemoryStore()
+    sizes = list[int]()
+    for time in range(200):
+        rows = [{"k": float(key), "t": time, "i": 1, "x": 0.5} for key in range(3)]
+        sizes += over.step(store, {0: table(rows)}, {"t": time}).report.state
+    # Runs up to the smallest size are merged when there are enough of them: a bound, not a line that grows.
+    assert max(sizes[100:]) <= max(sizes[:100])
+
+
+ORACLE = """
+    SELECT k, i, sum(i) OVER w, count(i) OVER (w ROWS 2 PRECEDING), max(s) OVER (w RANGE 3 PRECEDING), lag(i, 2) OVER w,
+      min(i) OVER (w ROWS 3 PRECEDING), first_value(s) OVER w, last_value(i) OVER (w RANGE 3 PRECEDING),
+      avg(i) OVER (w RANGE 2 PRECEDING), lead(i) OVER w
+    FROM rows WINDOW w AS (PARTITION BY k ORDER BY t, n)
+"""
+
+
+@quick
+@given(st.data())
+def test_rows_are_those_of_duckdb_whatever_the_batches_restarts_and_shards(data: st.DataObject) -> None:
+    functions = (
+        WindowFunction("sum", ("i",), "o0", "rows"), WindowFunction("count", ("i",), "o1", "rows", 2),
+        WindowFunction("max", ("s",), "o2", "range", 3), WindowFunction("lag", ("i",), "o3", "rows", 2),
+        WindowFunction("min", ("i",), "o4", "rows", 3), WindowFunction("first", ("s",), "o5", "rows"),
+        WindowFunction("last", ("i",), "o6", "range", 3), WindowFunction("avg", ("i",), "o7", "range", 2),
+        WindowFunction("lead", ("i",), "o8", "rows", 1),
+    )  # fmt: skip
+    over = OverOperator(("k", "i"), functions, ("k",), "t", wait=1_000)
+    drawn = data.draw(st.lists(st.tuples(ROWS, st.integers(0, 30)), max_size=30))
+    # DuckDB's RANGE takes one sort key, so no two rows have one time here.
+    times = sorted({time for _, time in drawn})
+    rows = [{**row, "k": row["k"] and 1.0, "t": time} for (row, _), time in zip(drawn, times, strict=False)]
+    rows = [row for row in rows if row["k"] is None or not math.isnan(row["k"])]
+    with duckdb.connect() as connection:
+        connection.register("rows", table(rows).append_column("n", pa.array(range(len(rows)), pa.int64())))
+        expected = connection.execute(ORACLE.replace("t, n", "t")).fetchall()
+    shards, found = [MemoryStore() for _ in range(data.draw(st.integers(1, 3)))], list[tuple[Any, ...]]()
+    while rows:
+        batch, rows = rows[: (cut := data.draw(st.integers(1, 8)))], rows[cut:]
+        batch = data.draw(st.permutations(batch))
+        for number, store in enumerate(shards):
+            own = [row for row in batch if (0 if row["k"] is None else int(row["k"]) + 1) % len(shards) == number]
+            store = shards[number] = store.restart() if data.draw(st.booleans()) else store
+            watermarks = {"t": rows[0]["t"]} if rows else {"t": END_OF_INPUT}
+            found += rows_of(over.step(store, {0: table(own)} if own else {}, watermarks).rows)
+    assert spelled(found) == spelled([tuple(freeze(value) for value in row) for row in expected])
+
+
+def test_the_greatest_of_a_long_frame_takes_no_pass_per_row() -> None:
+    values = np.random.default_rng(0).permutation(200_000)
+    high = np.arange(1, values.size + 1)
+    assert (sliding_maximum(values, np.zeros_like(high), high) == np.maximum.accumulate(values)).all()
+    low = np.maximum(high - 1_000, 0)
+    expected = [int(values[max(n - 1_000, 0) : n].max()) for n in range(1, 200_001, 999)]
+    assert sliding_maximum(values, low, high)[::999].tolist() == expected

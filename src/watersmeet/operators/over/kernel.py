@@ -290,8 +290,16 @@ class _Frames:
         """The frames of ``rows``, which are in the order of time and arrival, as those ``later`` than them are."""
         parts = [stored, rows, later]
         names = tuple(dict.fromkeys((*over.by, *(name for f in over.functions for name in f.columns))))
+        kinds = [rows.table.schema.field(name).type for name in names]
         tables = [
-            pa.Table.from_batches([part.table]).select([name for name in names if name in part.table.schema.names])
+            # Of a row that is read again only the columns are stored that a frame needs.
+            pa.table(
+                [
+                    part.table.column(name) if name in part.table.schema.names else pa.nulls(len(part), kind)
+                    for name, kind in zip(names, kinds, strict=True)
+                ],
+                names=list(names),
+            )
             for part in parts
             if len(part)
         ]
