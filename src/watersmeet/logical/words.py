@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
-from watersmeet.logical.expressions import Expr, Reference, conjuncts, spell_aggregate
+from watersmeet.logical.expressions import Expr, Reference, conjuncts, spell_aggregate, spell_window_call
 from watersmeet.logical.nodes import LEFT_ONLY, JoinKind, ParsedJoin, Within
 from watersmeet.logical.relation import AnalyzedRelation, Padding, laterals, leaves
 from watersmeet.schema import quote
@@ -16,7 +16,7 @@ from watersmeet.schema import quote
 _LEAF = 8
 _STRENGTH = {
     "or": 1, "and": 2, "not": 3, "is_null": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7,
-    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF, "order": _LEAF, "around": _LEAF, "windows": _LEAF,
+    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF, "order": _LEAF, "over": _LEAF, "around": _LEAF, "windows": _LEAF,
 }  # fmt: skip
 _COMPARED = 4
 
@@ -66,6 +66,8 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
             return f"{expr.text}({', '.join(expression_in_words(arg) for arg in expr.args)})"
         case "order":
             return f"{expression_in_words(expr.args[0])} {expr.text}".rstrip()
+        case "over":
+            return spell_window_call(expr, expression_in_words)
         case "windows":
             lengths = (format_duration(int(each.value or 0)) for each in expr.args[1:])
             return f"{expr.text}({', '.join((texts[0], *lengths))})"

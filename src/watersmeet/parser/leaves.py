@@ -12,6 +12,7 @@ from watersmeet.catalog import Amount
 from watersmeet.duration import CALENDAR_UNITS, SHORT_UNITS, SPARK_UNITS, CalendarDurationError, parse_duration
 from watersmeet.errors import refuse
 from watersmeet.logical.expressions import Expr, Reference, Value
+from watersmeet.parser.calls import OVER_HINT
 from watersmeet.parser.cursor import Cursor, skip_brackets
 from watersmeet.parser.references import text_leaf
 from watersmeet.parser.types import read_type
@@ -123,8 +124,7 @@ def _name(cursor: Cursor) -> Expr:
         cursor.next()
         skip_brackets(cursor)
     if cursor.at("OVER"):
-        hint = "leave OVER out, and write `GROUP BY window(t, '5 minutes')`, or rank with QUALIFY."
-        raise cursor.refuse_unsupported("A window function", hint)
+        raise cursor.refuse_unsupported("A window function of this kind", OVER_HINT)
     return text_leaf(cursor, first)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from watersmeet.catalog import NOWHERE, Amount, Span
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.base import SHOWN
-from watersmeet.logical.expressions import Expr
+from watersmeet.logical.expressions import Expr, window_calls_in
 from watersmeet.logical.nodes import (
     Item,
     Join,
@@ -316,7 +316,10 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     ranking = read_order(cursor, items) if ranking is None else ranking
     others = (*grouping.by, *((having,) if having is not None else ()), *_expressions_of_rank(ranking))
     where = apply_row_limit(cursor, relation, items, where, others)
-    within, within_span = _read_within(cursor, is_distinct=is_distinct, ranking=ranking, result=result)
+    has_windows = any(isinstance(item, Item) and window_calls_in(item.expr) for item in items)
+    within, within_span = _read_within(
+        cursor, is_distinct=is_distinct, ranking=ranking, result=result, has_windows=has_windows
+    )
     if within is not None:
         result = "stream"
         _read_as_stream(cursor, relation)
@@ -333,8 +336,10 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
         outputs.side_outputs, result, grouping.by, grouping.sets, grouping.span, (*views, *cursor.views.pop()),
         outputs.store, having, is_distinct, number=number,
     )  # fmt: skip
-    if within is not None and ranking is None:
+    if within is not None and ranking is None and is_distinct:
         query, ranking = replace(query, is_distinct=False), Ranking(RowNumber((), ()), Ranks(1))
+    if within is not None and ranking is None:
+        query = replace(query, within=within, within_span=within_span)
     if number is not None:
         ranking = _check_rank(cursor, query, number, ranking)
         if ranking is None and not target.is_inner:
@@ -361,13 +366,13 @@ def _check_rank(cursor: Cursor, query: Query, number: RowNumber, ranking: Rankin
 
 
 def _read_within(
-    cursor: Cursor, *, is_distinct: bool, ranking: Ranking | None, result: ResultKind | None
+    cursor: Cursor, *, is_distinct: bool, ranking: Ranking | None, result: ResultKind | None, has_windows: bool
 ) -> tuple[Amount | None, Span]:
-    """``WITHIN d`` behind SELECT DISTINCT or ``QUALIFY ROW_NUMBER() ... = 1``, if it comes next."""
-    if not cursor.at("WITHIN") or not (is_distinct or ranking is not None):
+    """``WITHIN d`` behind SELECT DISTINCT, ``QUALIFY ROW_NUMBER() ... = 1`` or window functions, if it comes next."""
+    if not cursor.at("WITHIN") or not (is_distinct or ranking is not None or has_windows):
         return None, NOWHERE
     first = cursor.position
-    what = "QUALIFY" if ranking is not None else "SELECT DISTINCT"
+    what = "QUALIFY" if ranking is not None else "SELECT DISTINCT" if is_distinct else "LEAD()"
     is_first = ranking is not None and ranking.ranks == Ranks(1) and ranking.number.function == "ROW_NUMBER"
     if ranking is not None and (not is_first or is_distinct or ranking.is_shown):
         hint = "write `QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY t) = 1 WITHIN 10 MINUTES`."

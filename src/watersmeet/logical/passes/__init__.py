@@ -20,6 +20,7 @@ from watersmeet.logical.passes.draft import Draft, Inputs
 from watersmeet.logical.passes.family import FamilyAnalysis
 from watersmeet.logical.passes.group import group, top
 from watersmeet.logical.passes.move_conditions import move_conditions
+from watersmeet.logical.passes.over import over
 from watersmeet.logical.passes.resolve import expand, resolve
 from watersmeet.logical.passes.result_unions import count_unions
 from watersmeet.logical.passes.settings import check_settings
@@ -47,6 +48,7 @@ PASSES = (
     move_filters,
     group,
     top,
+    over,
     check_result,
     key_formats,
     check_table_sinks,

@@ -41,7 +41,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     return JoinPlan((port,), operator, columns, (), why, top, name_prefix="the first rows of ")
 
 
-PLAN = StagePlanner(lambda query: query.top is not None and query.top.within is not None, view_to_rank, plan)
+PLAN = StagePlanner(lambda query: query.top is not None and query.top.family == "deduplicate", view_to_rank, plan)
 
 
 CHANGE = window_effects

@@ -181,13 +181,14 @@ class OverOperator(StreamOperator):
         stored = before.read_rows(np.unique(rows.codes)) if self._is_read_again else self._before_layout.empty_rows
         frames = _Frames.of(self, stored, rows, later)
         read = pa.Table.from_batches([rows.table])
-        shown = read.select(list(self.columns))
+        shown = [read.column(name) for name in self.columns]
         for function in self.functions:
             values, accumulators = frames.evaluate(function)
-            shown = shown.append_column(function.output, frames.in_order(values))
+            shown.append(frames.in_order(values))
             if accumulators is not None:
                 read = read.append_column(function.accumulators, frames.in_order(accumulators))
-        return shown, self._before_layout.rows(read)
+        names = [*self.columns, *(function.output for function in self.functions)]
+        return pa.Table.from_arrays(shown, names), self._before_layout.rows(read)
 
     def _drop_unread(self, rows: KeyedRows, finality: FinalityBound) -> KeyedRows:
         """Those of some rows, sorted by code and time, that a frame may still need."""
@@ -387,7 +388,7 @@ class _Frames:
         if old is not None and stored is not None:
             old = [pc.if_else(stored.is_valid(), part, pa.scalar(None, part.type)) for part in old]
         columns = [self._column(name) for name in function.columns]
-        kind, name = function.kind, function.output.rpartition(".")[2]
+        kind, name = function.kind, f"{function.function}() OVER"
         fold = function_of(kind).fold
         if fold == "count":
             counts = [_count(self._is_counted(columns, is_condition=kind == "count_if"), low, high, old, 0)]
