@@ -152,8 +152,8 @@ MENTIONS = {
     "sync": r"\bsync joins?\b|syncjoin|(?<![a-z])sync_(?=[a-z])",
     # Not the time windows of GROUP BY.
     "window": r"windowjoin|analyzedwindow|\bwindow joins?\b|window_join",
-    # Not `recursiveFileLookup`, an option of Spark.
-    "lookup": r"(?<!file)lookup",
+    # Neither `recursiveFileLookup`, an option of Spark, nor `ProcessLookupError`.
+    "lookup": r"(?<!file)(?<!process)lookup",
 }
 """How a family is mentioned, in code and in docstrings, whatever the case of its letters."""
 

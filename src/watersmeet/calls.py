@@ -342,7 +342,7 @@ def group_call(frame: DataFrame, options: GroupOptions, time: EventTime) -> Call
     source = time.source(ROWS, frame)
     if not options.aggregates:
         raise given.wrong("aggregates", {}, "expected one or more", 'write aggregates={"n": "count(*)"}.')
-    relation, bounds = _windowed(source, options)
+    relation, bounds = _window_relation(source, options)
     columns = [*bounds, *(quote(name) for name in options.by)]
     items = [*columns, *(f"{text} AS {quote(name)}" for name, text in options.aggregates.items())]
     emit = options.emit or ("stream" if bounds else "table")
@@ -352,7 +352,7 @@ def group_call(frame: DataFrame, options: GroupOptions, time: EventTime) -> Call
     return _with_time(read_script(text, "ws.group"), time, frame), {ROWS: source}
 
 
-def _windowed(source: Source, options: GroupOptions) -> tuple[str, tuple[str, ...]]:
+def _window_relation(source: Source, options: GroupOptions) -> tuple[str, tuple[str, ...]]:
     """The rows with their windows, as FROM has them, and the columns with the bounds of a window."""
     if options.window is None and options.gap is None:
         if options.slide is not None:

@@ -225,12 +225,12 @@ def _build(draft: Draft, relation: Relation) -> BuildResult:
         return AnalyzedLateral(inputs[0], relation.array, relation.alias, element, span=relation.span), refusals
     family = draft.family(relation, tuple(side.result for side in inputs))
     joined, own = family.build(draft, relation, inputs)
-    if isinstance(relation, Join) and relation.is_lookup:
-        own = list(_check_lookup(draft, relation, inputs)) or own
+    if isinstance(relation, Join) and relation.at_processing_time:
+        own = list(_check_processing_time(draft, relation, inputs)) or own
     return joined, [*refusals, *own]
 
 
-def _check_lookup(draft: Draft, join: Join, inputs: tuple[AnalyzedRelation, ...]) -> Iterator[Refusal]:
+def _check_processing_time(draft: Draft, join: Join, inputs: tuple[AnalyzedRelation, ...]) -> Iterator[Refusal]:
     """Refuse AS OF PROCTIME() unless a stream on the left looks up a table on the right."""
     left, right = inputs
     sides = [draft.names_of(side.aliases) for side in inputs]
