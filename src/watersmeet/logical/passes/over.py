@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from watersmeet.errors import Refusal
-from watersmeet.logical.expressions import Expr, Reference, WindowCall, window_calls_in
+from watersmeet.logical.expressions import Expr, Reference, WindowCall, aggregates_in, window_calls_in
 from watersmeet.logical.nodes import walk_relations
 from watersmeet.logical.passes.column_types import (
     EventTimeColumn,
@@ -39,7 +39,10 @@ def over(draft: Draft) -> Draft:
         return draft
     refusals = [*_check_query(draft, *calls.values())]
     if refusals:
-        return draft.with_refusals(refusals)
+        # The passes that follow need not know what such a function means.
+        nothing = dict.fromkeys(calls, Expr("literal", text="NULL"))
+        outputs = tuple(replace(output, expr=_rewrite(output.expr, nothing)) for output in draft.outputs)
+        return replace(draft, outputs=outputs).with_refusals(refusals)
     parts = [WindowCall.of(call) for call in calls.values()]
     time = find_event_time(parts[0].order, event_times(relation))
     if time is None or is_padded(time.column.alias, relation):
@@ -65,7 +68,7 @@ def _column(name: str) -> Expr:
 
 def _rewrite(expr: Expr, columns: dict[str, Expr]) -> Expr:
     """An expression of SELECT in which window functions are columns."""
-    if expr.op == "over":
+    if expr.op == "over" and expr.sql() in columns:
         return replace(columns[expr.sql()], span=expr.span)
     return replace(expr, args=tuple(_rewrite(arg, columns) for arg in expr.args))
 
@@ -89,7 +92,7 @@ def _check_query(draft: Draft, first: Expr, *others: Expr) -> Iterator[Refusal]:
     """Refuse what a query cannot have besides window functions, and windows that differ."""
     query, relation = draft.query, draft.relation
     assert relation is not None
-    if draft.group is not None or query.group_by or query.is_distinct or draft.top is not None:
+    if query.group_by or query.is_distinct or any(aggregates_in(output.expr) for output in draft.outputs):
         hint = "group in a subquery, and use the window function in the query around it."
         yield draft.refuse_unsupported(first.span, "A window function with GROUP BY, DISTINCT or an aggregate", hint)
     elif relation.result == "table":
