@@ -64,8 +64,9 @@ aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``v
 has no args; behind the others stand sort keys, each an ``order`` with its direction as ``text``); a call is a function
 with an aggregate somewhere in its args, so that these can be told from the rest. ``around`` is any other text with
 aggregates in it, CASE for example: its args one behind the other, of which the aggregates are expressions and the
-others pieces of text. ``over`` is a window function (`WindowCall`). ``windows`` are those that a time lies in, as an array: its args are the time and the lengths, as
-intervals, of the function in ``text``. A ``subquery`` is IN or EXISTS of a query while its WHERE is being read. Every
+others pieces of text. ``over`` is a window function (`WindowCall`). ``windows`` are those that a time lies in, as an
+array: its args are the time and the lengths, as intervals, of the function in ``text``. A ``subquery`` is IN or EXISTS
+of a query while its WHERE is being read. Every
 other function is ``other``."""
 
 OTHER_AGGREGATES = frozenset({
@@ -214,14 +215,12 @@ class Expr:
                 return f"({self.args[0].sql(name)} IS NULL)"
             case "cast":
                 return f"CAST({self.args[0].sql(name)} AS {self.value})"
-            case "aggregate":
+            case "aggregate" | "over":
                 return spell_aggregate(self, lambda arg: arg.sql(name))
             case "call":
                 return f"{self.text}({', '.join(arg.sql(name) for arg in self.args)})"
             case "order":
                 return f"{self.args[0].sql(name)} {self.text}".rstrip()
-            case "over":
-                return spell_window_call(self, lambda arg: arg.sql(name))
             case "around":
                 return "".join(arg.sql(name) for arg in self.args)
             case "windows":
@@ -235,12 +234,14 @@ class Expr:
 
 
 def spell_aggregate(call: Expr, spell: Callable[[Expr], str]) -> str:
-    """An aggregate as SQL, its args as ``spell`` writes them.
+    """An aggregate or a window function as SQL, its args as ``spell`` writes them.
 
     >>> t = Expr("order", (Expr("literal", text="t"),), "DESC")
     >>> spell_aggregate(Expr("aggregate", (Expr("literal", text="x"), t), "array_agg"), Expr.sql)
     'array_agg(x ORDER BY t DESC)'
     """
+    if call.op == "over":
+        return _spell_window_call(WindowCall.of(call), spell)
     args = [spell(arg) for arg in call.args if arg.op != "order"]
     condition = f" FILTER (WHERE {args.pop()})" if call.value == FILTERED else ""
     keys = ", ".join(spell(key) for key in call.sort_keys)
@@ -269,6 +270,11 @@ class WindowCall:
     - ``call``: the aggregate before OVER; of `OFFSETS`, a call without their offset
     - ``unit``: what the frame is counted in; empty for a function of `OFFSETS`
     - ``preceding``: how far the frame reaches back; None: to the first row. Of `OFFSETS`, which row it is
+
+    >>> v, t, k = (Expr("literal", text=text) for text in "vtk")
+    >>> call = WindowCall(Expr("aggregate", (v,), "sum"), (k,), t, "ROWS", Amount(2, is_interval=False))
+    >>> call.as_expr(NOWHERE).sql()
+    'sum(v) OVER (PARTITION BY k ORDER BY t ROWS 2 PRECEDING)'
     """
 
     call: Expr
@@ -307,15 +313,7 @@ class WindowCall:
         return self.call.args[0] if name in OFFSETS or name.startswith(("first", "last")) else self.call
 
 
-def spell_window_call(over: Expr, spell: Callable[[Expr], str]) -> str:
-    """A window function as SQL, its parts as ``spell`` writes them.
-
-    >>> v, t, k = (Expr("literal", text=text) for text in "vtk")
-    >>> call = WindowCall(Expr("aggregate", (v,), "sum"), (k,), t, "ROWS", Amount(2, is_interval=False))
-    >>> call.as_expr(NOWHERE).sql()
-    'sum(v) OVER (PARTITION BY k ORDER BY t ROWS 2 PRECEDING)'
-    """
-    parts = WindowCall.of(over)
+def _spell_window_call(parts: WindowCall, spell: Callable[[Expr], str]) -> str:
     amount = parts.preceding
     if parts.unit:
         called = spell_aggregate(parts.call, spell)

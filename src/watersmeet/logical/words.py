@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
-from watersmeet.logical.expressions import Expr, Reference, conjuncts, spell_aggregate, spell_window_call
+from watersmeet.logical.expressions import Expr, Reference, conjuncts, spell_aggregate
 from watersmeet.logical.nodes import LEFT_ONLY, JoinKind, ParsedJoin, Within
 from watersmeet.logical.relation import AnalyzedRelation, Padding, laterals, leaves
 from watersmeet.schema import quote
@@ -60,14 +60,12 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
     match expr.op:
         case "cast":
             return f"CAST({expression_in_words(expr.args[0])} AS {expr.value})"
-        case "aggregate":
+        case "aggregate" | "over":
             return spell_aggregate(expr, expression_in_words)
         case "call":
             return f"{expr.text}({', '.join(expression_in_words(arg) for arg in expr.args)})"
         case "order":
             return f"{expression_in_words(expr.args[0])} {expr.text}".rstrip()
-        case "over":
-            return spell_window_call(expr, expression_in_words)
         case "windows":
             lengths = (format_duration(int(each.value or 0)) for each in expr.args[1:])
             return f"{expr.text}({', '.join((texts[0], *lengths))})"

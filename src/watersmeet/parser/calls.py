@@ -22,7 +22,7 @@ from watersmeet.logical.expressions import (
 )
 from watersmeet.logical.nodes import CalledFunction
 from watersmeet.operators.core.aggregates import NAMES, function_of
-from watersmeet.parser.cursor import Cursor
+from watersmeet.parser.cursor import Cursor, skip_brackets
 from watersmeet.parser.tokens import Token
 from watersmeet.schema import BY_NAME
 
@@ -120,8 +120,8 @@ _CONSTANTS = {
     "percentile": "write `percentile(x, 0.5)` or `percentile(x, array(0.25, 0.75))`, with numbers from 0 to 1.",
 }
 OVER_HINT = (
-    "write `sum(x) OVER (PARTITION BY k ORDER BY t ROWS 10 PRECEDING)`, or count, avg, min, max, first_value, last_value,"
-    " lag or lead; or leave OVER out, and write `GROUP BY window(t, '5 minutes')`."
+    "write `sum(x) OVER (PARTITION BY k ORDER BY t ROWS 10 PRECEDING)`, or count, avg, min, max, first_value,"
+    " last_value, lag or lead; or leave OVER out, and write `GROUP BY window(t, '5 minutes')`."
 )
 _VIEW_HINT = "compute it in a view and use it there."
 _BEHIND = (
@@ -149,7 +149,10 @@ def read_call(cursor: Cursor, read: Read) -> Expr | None:
 
 
 def find_aggregate(cursor: Cursor, first: int, end: int) -> Token | None:
-    """The first token from index ``first`` to ``end`` (exclusive) that names an aggregate, or LAG or LEAD, in a call."""
+    """The first token from index ``first`` to ``end`` (exclusive) with the name of an aggregate that is called.
+
+    LAG and LEAD count as such.
+    """
     for i in range(first, min(end, len(cursor.tokens) - 1)):
         token, before = cursor.tokens[i], cursor.tokens[i - 1].word if i else ""
         is_called = token.is_name and cursor.tokens[i + 1].word == "(" and token.value.lower() in AGGREGATES
@@ -257,8 +260,48 @@ def _read_window(cursor: Cursor, read: Read, first: int, call: Expr, offset: Amo
     if inner is not None:
         raise refuse_nested_aggregate(cursor, inner)
     cursor.skip(1)
-    if not cursor.at("("):
-        raise cursor.refuse_unsupported("A window by its name", _WINDOW)
+    if cursor.at("("):
+        return _read_window_content(cursor, read, call, offset).as_expr(cursor.span_from(first))
+    name = cursor.take_name("a window", _WINDOW)
+    behind = cursor.position
+    cursor.position = _find_window(cursor, name)
+    window = _read_window_content(cursor, read, call, offset)
+    cursor.position = behind
+    return window.as_expr(cursor.span_from(first))
+
+
+def _find_window(cursor: Cursor, name: Token) -> int:
+    """The index of the bracket of a window of that name, in the WINDOW clause further on."""
+    depth, words = 0, [token.word for token in cursor.tokens]
+    for i in range(cursor.position, len(words) - 3):
+        depth += {"(": 1, ")": -1}.get(words[i], 0)
+        is_here = depth == 0 and words[i] in ("WINDOW", ",") and words[i + 2 : i + 4] == ["AS", "("]
+        if depth < 0 or words[i] == ";":
+            break
+        if is_here and cursor.tokens[i + 1].value.lower() == name.value.lower():
+            return i + 3
+    cursor.position -= 1
+    raise cursor.failure("`(` or the name of a window", f"add `WINDOW {name.text} AS (PARTITION BY k ORDER BY t)`.")
+
+
+def skip_windows(cursor: Cursor) -> None:
+    """Skip ``WINDOW w AS (...), ...`` if it comes next: it is read where OVER names a window."""
+    if not (cursor.at("WINDOW") and cursor.peek(1).is_name and cursor.peek(2).word == "AS"):
+        return
+    cursor.begin_line()
+    cursor.skip(1)
+    while True:
+        cursor.take_name("a name for the window", _WINDOW)
+        cursor.expect("AS", "write `WINDOW w AS (PARTITION BY k ORDER BY t)`.")
+        if not cursor.at("("):
+            raise cursor.failure("`(`", "write `WINDOW w AS (PARTITION BY k ORDER BY t)`.")
+        skip_brackets(cursor)
+        if not cursor.take(","):
+            return
+
+
+def _read_window_content(cursor: Cursor, read: Read, call: Expr, offset: Amount | None) -> WindowCall:
+    """``(PARTITION BY a, ... ORDER BY t ROWS 10 PRECEDING)``: the window of a call."""
     cursor.skip(1)
     by: tuple[Expr, ...] = ()
     if cursor.take("PARTITION"):
@@ -279,7 +322,7 @@ def _read_window(cursor: Cursor, read: Read, first: int, call: Expr, offset: Amo
             hint = "leave the frame out: its second argument says which row it is."
             raise cursor.refuse_unsupported(f"A frame for {call.text}()", hint)
         raise cursor.failure("ROWS, RANGE or `)`", _WINDOW)
-    return WindowCall(call, by, order, unit, preceding).as_expr(cursor.span_from(first))
+    return WindowCall(call, by, order, unit, preceding)
 
 
 def _read_frame(cursor: Cursor) -> tuple[Literal["ROWS", "RANGE"], Amount | None]:

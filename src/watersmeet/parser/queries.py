@@ -8,6 +8,7 @@ any order, and how the result is stored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.catalog import NOWHERE, Amount, Span
@@ -28,6 +29,7 @@ from watersmeet.logical.nodes import (
     StorageFormats,
     View,
 )
+from watersmeet.parser.calls import skip_windows
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.grouping import read_grouping
@@ -308,6 +310,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     cursor.read_query = None
     grouping = read_grouping(cursor, items)
     having = _read_where(cursor, "HAVING")
+    skip_windows(cursor)
     if isinstance(relation, Scan) and is_grouped(relation, grouping.by):
         items, by, (where, having) = rewrite_windowed_query(cursor, relation, items, grouping.by, (where, having))
         grouping, relation = grouping.with_expressions(by), replace(relation, window=None)
@@ -316,14 +319,8 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     ranking = read_order(cursor, items) if ranking is None else ranking
     others = (*grouping.by, *((having,) if having is not None else ()), *_expressions_of_rank(ranking))
     where = apply_row_limit(cursor, relation, items, where, others)
-    has_windows = any(isinstance(item, Item) and window_calls_in(item.expr) for item in items)
-    within, within_span = _read_within(
-        cursor, is_distinct=is_distinct, ranking=ranking, result=result, has_windows=has_windows
-    )
-    if within is not None:
-        result = "stream"
-        _read_as_stream(cursor, relation)
-    if _take_emit_once(cursor, result):
+    within, within_span = _read_within(cursor, items, is_distinct=is_distinct, ranking=ranking, result=result)
+    if _take_emit_once(cursor, result) or within is not None:
         result = "stream"
         _read_as_stream(cursor, relation)
     outputs = read_outputs(cursor, target)
@@ -338,7 +335,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     )  # fmt: skip
     if within is not None and ranking is None and is_distinct:
         query, ranking = replace(query, is_distinct=False), Ranking(RowNumber((), ()), Ranks(1))
-    if within is not None and ranking is None:
+    elif within is not None and ranking is None:
         query = replace(query, within=within, within_span=within_span)
     if number is not None:
         ranking = _check_rank(cursor, query, number, ranking)
@@ -366,9 +363,15 @@ def _check_rank(cursor: Cursor, query: Query, number: RowNumber, ranking: Rankin
 
 
 def _read_within(
-    cursor: Cursor, *, is_distinct: bool, ranking: Ranking | None, result: ResultKind | None, has_windows: bool
+    cursor: Cursor,
+    items: Sequence[Item | Star],
+    *,
+    is_distinct: bool,
+    ranking: Ranking | None,
+    result: ResultKind | None,
 ) -> tuple[Amount | None, Span]:
     """``WITHIN d`` behind SELECT DISTINCT, ``QUALIFY ROW_NUMBER() ... = 1`` or window functions, if it comes next."""
+    has_windows = any(isinstance(item, Item) and window_calls_in(item.expr) for item in items)
     if not cursor.at("WITHIN") or not (is_distinct or ranking is not None or has_windows):
         return None, NOWHERE
     first = cursor.position

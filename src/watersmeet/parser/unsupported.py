@@ -320,6 +320,8 @@ def at_clause(cursor: Cursor) -> bool:
         return True
     if join_words(cursor, KINDS) or any(cursor.at(*words) for words in _SUPPORTED) or _at_clause_of_family(cursor):
         return True
+    if cursor.at("WINDOW") and cursor.peek(1).is_name and cursor.at_any({"AS"}, ahead=2):
+        return True
     if cursor.at("QUALIFY") and cursor.peek(1).is_name and cursor.at_any(_COMPARISONS, ahead=2):
         return True
     is_within = cursor.at("WITHIN") and (starts_amount(cursor, 1) or cursor.at_any({"("}, ahead=1))

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Watermark, WindowStart
 from watersmeet.errors import Refusal
-from watersmeet.logical.expressions import Expr, Reference, aggregates_in
+from watersmeet.logical.expressions import Expr, Reference, aggregates_in, window_calls_in
 from watersmeet.logical.nodes import Lateral, Relation, Scan, Script, leaves
 from watersmeet.logical.passes.column_types import (
     EventTimeColumn,
@@ -171,7 +171,7 @@ def check_heartbeats(script: Script, sources: Mapping[str, Source]) -> Iterator[
     for name, condition in script.heartbeats:
         source = sources.get(name.lower(), Source(name, ()))
         yield from check_names(script, condition, scope_of(source.name, source))
-        for call in aggregates_in(condition):
+        for call in (*aggregates_in(condition), *window_calls_in(condition)):
             construct, hint = f"The aggregate {call.text}() in HEARTBEAT WHEN", "compare columns of the row itself."
             yield Refusal("UNSUPPORTED_STATEMENT", {"what": construct, "hint": hint}, script.place(call.span))
 

@@ -10,14 +10,13 @@ from watersmeet.operators.outcomes import OutcomeKind
 
 
 def facts(over: AnalyzedOver) -> list[Fact]:
-    """The functions, the groups, and when a row comes out."""
+    """The functions, the groups, and the order."""
     within = [] if over.within is None else [f"{amount_in_words(over.within)} behind {over.time}"]
     return [
         ("functions", [expression_in_words(function.expr) for function in over.functions]),
         ("partition by", [expression_in_words(by.shown) for by in over.by]),
         ("order by", [expression_in_words(by.shown) for by in over.order]),
         ("lead within", within),
-        ("groups", [f"a row is emitted once, when the watermark of {over.time} has passed it"]),
     ]
 
 
