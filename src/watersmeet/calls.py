@@ -93,7 +93,7 @@ class EventTime:
 
     def source(self, name: str, frame: DataFrame, prefix: str = "") -> Source:
         """A DataFrame as a source of that name with this event time; ``prefix`` is what its arguments begin with."""
-        from watersmeet.spark.compile.results import is_inlined
+        from watersmeet.spark.compile.frames import is_inlined
         from watersmeet.spark.run.build import source_of
 
         check_frame(name, frame)
@@ -107,7 +107,7 @@ class EventTime:
 
     def scan(self, name: str, frame: DataFrame, prefix: str = "", clause: Clause | None = None) -> Scan:
         """Build the scan of a DataFrame; of an earlier result, without the watermarks that these arguments replace."""
-        from watersmeet.spark.compile.results import is_inlined, result_of
+        from watersmeet.spark.compile.frames import is_inlined, result_of
 
         result = result_of(frame)
         if result is None or not is_inlined(frame) or (self.column is None and self.lag is None):

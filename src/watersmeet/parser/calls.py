@@ -22,8 +22,7 @@ from watersmeet.logical.expressions import (
 )
 from watersmeet.logical.nodes import CalledFunction
 from watersmeet.operators.core.aggregates import NAMES, function_of
-from watersmeet.parser.cursor import Cursor, skip_brackets
-from watersmeet.parser.tokens import Token
+from watersmeet.parser.cursor import Cursor, Token, skip_brackets
 from watersmeet.schema import BY_NAME
 
 _GRAMMAR = frozenset({

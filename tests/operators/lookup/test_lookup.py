@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.operators.strategies import conditions
 
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import MemoryStore
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, Emission, Port, StateOverflowError
 from watersmeet.operators.core.rowwise import ReferenceStep
 from watersmeet.operators.lookup import kernel as lookup_batch

@@ -12,9 +12,9 @@ from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import Clause, Join, JoinKind, Leaf, ParsedJoin, Relation, Values, Within
 from watersmeet.operators.asof.analyze import ParsedAsofJoin
 from watersmeet.parser.cursor import Cursor, Grammar, ReadLeaf, Words
-from watersmeet.parser.declarations import read_values
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.relations import read_condition, read_within
+from watersmeet.parser.statements import read_values
 from watersmeet.parser.unsupported import read_alias
 
 _NOW = (("PROCTIME", "(", ")"), ("CURRENT_TIMESTAMP", "(", ")"), ("CURRENT_TIMESTAMP",), ("NOW", "(", ")"))

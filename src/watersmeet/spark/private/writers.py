@@ -24,7 +24,7 @@ from watersmeet.errors import refuse
 from watersmeet.spark.private.transfer import IN_BATCHES, PythonTransfer, python_transfers
 
 _TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
-_LOCATION, _NAME, _SINK = "checkpointlocation", "#name", "#sink"
+_CHECKPOINT_LOCATION, _NAME, _SINK = "checkpointlocation", "#name", "#sink"
 _NOTED = "_watersmeet_noted"
 FORMAT = "#format"
 """Among the options of a source: its format, where that is seen."""
@@ -197,7 +197,7 @@ def _options(jvm: Any, leaf: Any) -> dict[str, str]:
 def _checkpoint(writer: Any, session: Any) -> str | None:
     """The checkpoint location of the query, if one is set."""
     noted: dict[str, str] = getattr(writer, _NOTED)
-    if _LOCATION in noted:
-        return noted[_LOCATION]
+    if _CHECKPOINT_LOCATION in noted:
+        return noted[_CHECKPOINT_LOCATION]
     folder = session.conf.get("spark.sql.streaming.checkpointLocation", None)
     return f"{folder}/{noted[_NAME]}" if folder and _NAME in noted else None

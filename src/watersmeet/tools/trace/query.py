@@ -33,8 +33,7 @@ from watersmeet.operators.outcomes import (
     value_in_words,
 )
 from watersmeet.physical import QueryPlan
-from watersmeet.tools.trace.lineage import TraceStage
-from watersmeet.tools.trace.recorder import TraceRecorder
+from watersmeet.tools.trace.recorder import TraceRecorder, TraceStage
 from watersmeet.tools.trace.tracing import CountingRecorder, Trace
 
 Key = tuple[Any, ...]

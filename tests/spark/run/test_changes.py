@@ -16,8 +16,8 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.queries import read_script
 from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.starts import Accepting
 from watersmeet.spark.run.watching import Listeners
-from watersmeet.spark.state.changes import Accepting
 from watersmeet.spark.state.owner import last_change
 
 pytestmark = pytest.mark.spark
