@@ -307,7 +307,7 @@ class WindowCall:
         return Expr("over", args, self.call.function, span=span)
 
     @property
-    def typed(self) -> Expr:
+    def value_expr(self) -> Expr:
         """An expression that has the type of its value."""
         name = self.call.text
         return self.call.args[0] if name in OFFSETS or name.startswith(("first", "last")) else self.call

@@ -379,7 +379,7 @@ def expand_group(expr: Expr, group: AnalyzedGroup | None) -> Expr:
 
 
 def _stage_exprs(group: AnalyzedGroup | None, top: AnalyzedTop | None = None) -> Mapping[str, Expr]:
-    """What the columns of a grouping and of window functions stand for, by their names with their sources."""
+    """The expressions for which the columns of a grouping and of window functions stand, by name."""
     columns = {} if group is None else {f"{GROUP}.{o.name}": o.expr for o in (*group.by, *group.aggregates)}
     functions = top.functions if isinstance(top, AnalyzedOver) else ()
     return {**columns, **{f"{TOP}.{output.name}": output.expr for output in functions}}
@@ -441,7 +441,7 @@ def bounds_of(query: AnalyzedQuery) -> tuple[StateBound, ...]:
 
 
 def over_bound(over: AnalyzedOver) -> StateBound:
-    """What bounds the rows that frames still need."""
+    """The bound on the rows that frames still need."""
     calls = [WindowCall.of(output.expr) for output in over.functions]
     groups = [expression_in_words(by.shown) for by in over.by]
     framed = [call for call in calls if call.unit and not (call.unit == "RANGE" and call.preceding is not None)]

@@ -13,6 +13,7 @@ from watersmeet.catalog import Amount
 from watersmeet.duration import CALENDAR_UNITS, SHORT_UNITS, SPARK_UNITS, CalendarDurationError, parse_duration
 from watersmeet.errors import Refusal, refuse
 from watersmeet.logical.expressions import Expr, Reference, Value
+from watersmeet.logical.words import word
 from watersmeet.parser.calls import OVER_HINT
 from watersmeet.parser.cursor import Cursor, Token, skip_brackets
 from watersmeet.parser.references import text_leaf

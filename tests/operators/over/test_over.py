@@ -19,7 +19,7 @@ from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.over import kernel
 from watersmeet.operators.over.definition import OverReference
-from watersmeet.operators.over.kernel import OverOperator, WindowFunction, sliding_maximum
+from watersmeet.operators.over.kernel import FrameFunction, OverOperator, maximum_of_frames
 from watersmeet.operators.state.layout import Budget
 from watersmeet.tools.testing import MemoryStore
 
@@ -53,7 +53,7 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 @st.composite
-def functions(draw: st.DrawFn, number: int) -> WindowFunction:
+def functions(draw: st.DrawFn, number: int) -> FrameFunction:
     kind = draw(
         st.sampled_from(
             ("sum", "avg", "count", "count_if", "min", "max", "first_value", "last", "first filtered", "last filtered",
@@ -68,9 +68,9 @@ def functions(draw: st.DrawFn, number: int) -> WindowFunction:
         columns = (*columns, "b")
     if kind in ("lag", "lead"):
         columns = (*columns, *(columns * draw(st.booleans())))
-        return WindowFunction(kind, columns, f"o{number}", "rows", draw(st.integers(0, 3)))
+        return FrameFunction(kind, columns, f"o{number}", "rows", draw(st.integers(0, 3)))
     unit = draw(st.sampled_from(("rows", "range")))
-    return WindowFunction(
+    return FrameFunction(
         kind, columns, f"o{number}", unit, draw(st.sampled_from((None, None, None, 0, 1, 2, 5, 2**62)))
     )
 
@@ -114,7 +114,7 @@ def test_window_functions_equal_their_definition_in_every_batch(data: st.DataObj
     assert report.state == (0,)
 
 
-def every_function() -> tuple[WindowFunction, ...]:
+def every_function() -> tuple[FrameFunction, ...]:
     """Each function over each type that it takes, with each kind of frame."""
     frames = [(unit, preceding) for unit in ("rows", "range") for preceding in (None, 0, 3)]
     calls = [(kind, (name,)) for kind in ("sum", "avg") for name in NUMBERS]
@@ -123,7 +123,7 @@ def every_function() -> tuple[WindowFunction, ...]:
     calls += [("count", ()), ("count_if", ("b",)), ("count", ("s", "b"))]
     framed = [(kind, columns, *frame) for kind, columns in calls for frame in frames]
     framed += [("lag", columns, "rows", n) for columns in (("x",), ("s", "s")) for n in (0, 1, 3)]
-    return tuple(WindowFunction(*call[:2], f"o{n}", *call[2:]) for n, call in enumerate(framed))
+    return tuple(FrameFunction(*call[:2], f"o{n}", *call[2:]) for n, call in enumerate(framed))
 
 
 def random_rows(random: np.random.Generator, count: int, time: int) -> list[dict[str, Any]]:
@@ -159,8 +159,8 @@ def test_every_function_equals_its_definition_over_many_batches(seed: int, monke
 
 def test_a_group_keeps_what_frames_of_later_rows_read() -> None:
     functions = (
-        WindowFunction("sum", ("i",), "near", "rows", 2), WindowFunction("max", ("x",), "most"),
-        WindowFunction("lag", ("i",), "before", "rows", 1),
+        FrameFunction("sum", ("i",), "near", "rows", 2), FrameFunction("max", ("x",), "most"),
+        FrameFunction("lag", ("i",), "before", "rows", 1),
     )  # fmt: skip
     over, store = OverOperator(("k",), functions, ("k",), "t"), MemoryStore()
     sizes = list[int]()
@@ -183,11 +183,11 @@ ORACLE = """
 @given(st.data())
 def test_rows_are_those_of_duckdb_whatever_the_batches_restarts_and_shards(data: st.DataObject) -> None:
     functions = (
-        WindowFunction("sum", ("i",), "o0", "rows"), WindowFunction("count", ("i",), "o1", "rows", 2),
-        WindowFunction("max", ("s",), "o2", "range", 3), WindowFunction("lag", ("i",), "o3", "rows", 2),
-        WindowFunction("min", ("i",), "o4", "rows", 3), WindowFunction("first", ("s",), "o5", "rows"),
-        WindowFunction("last", ("i",), "o6", "range", 3), WindowFunction("avg", ("i",), "o7", "range", 2),
-        WindowFunction("lead", ("i",), "o8", "rows", 1),
+        FrameFunction("sum", ("i",), "o0", "rows"), FrameFunction("count", ("i",), "o1", "rows", 2),
+        FrameFunction("max", ("s",), "o2", "range", 3), FrameFunction("lag", ("i",), "o3", "rows", 2),
+        FrameFunction("min", ("i",), "o4", "rows", 3), FrameFunction("first", ("s",), "o5", "rows"),
+        FrameFunction("last", ("i",), "o6", "range", 3), FrameFunction("avg", ("i",), "o7", "range", 2),
+        FrameFunction("lead", ("i",), "o8", "rows", 1),
     )  # fmt: skip
     over = OverOperator(("k", "i"), functions, ("k",), "t", wait=1_000)
     drawn = data.draw(st.lists(st.tuples(ROWS, st.integers(0, 30)), max_size=30))
@@ -213,7 +213,7 @@ def test_rows_are_those_of_duckdb_whatever_the_batches_restarts_and_shards(data:
 def test_the_greatest_of_a_long_frame_takes_no_pass_per_row() -> None:
     values = np.random.default_rng(0).permutation(200_000)
     high = np.arange(1, values.size + 1)
-    assert (sliding_maximum(values, np.zeros_like(high), high) == np.maximum.accumulate(values)).all()
+    assert (maximum_of_frames(values, np.zeros_like(high), high) == np.maximum.accumulate(values)).all()
     low = np.maximum(high - 1_000, 0)
     expected = [int(values[max(n - 1_000, 0) : n].max()) for n in range(1, 200_001, 999)]
-    assert sliding_maximum(values, low, high)[::999].tolist() == expected
+    assert maximum_of_frames(values, low, high)[::999].tolist() == expected

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from watersmeet.operators.core.aggregates import Aggregate
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
-from watersmeet.operators.core.rowwise import Row, as_key, event_time, freeze
-from watersmeet.operators.group.definition import value
-from watersmeet.operators.group.kernel import Aggregate
-from watersmeet.operators.over.kernel import OverOperator, WindowFunction
+from watersmeet.operators.core.rowwise import Row, aggregate_rows, as_key, event_time, freeze
+from watersmeet.operators.over.kernel import FrameFunction, OverOperator
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,9 @@ class OverReference:
         before = self.shown
         self.shown = sum(self._has_passed(time, self.over.wait) for time, _ in self.rows)
         rows = [self._show(place) for place in range(before, self.shown)]
-        return OverStep(rows, late, self._emitted())
+        return OverStep(rows, late, self._output_watermarks())
 
-    def _emitted(self) -> dict[str, int]:
+    def _output_watermarks(self) -> dict[str, int]:
         if self.watermark is None:
             return {}
         is_over = self.watermark == END_OF_INPUT
@@ -74,7 +73,7 @@ class OverReference:
         return repr(freeze([as_key(row[name]) for name in self.over.by]))
 
 
-def _evaluate(function: WindowFunction, group: Sequence[tuple[int, Row]], own: int, wait: int) -> Any:
+def _evaluate(function: FrameFunction, group: Sequence[tuple[int, Row]], own: int, wait: int) -> Any:
     """The value of a function for one row of its group, whose rows are in order."""
     time, row = group[own]
     if function.kind in ("lag", "lead"):
@@ -89,7 +88,7 @@ def _evaluate(function: WindowFunction, group: Sequence[tuple[int, Row]], own: i
     else:
         earliest = None if function.preceding is None else time - function.preceding
         frame = [entry for entry in group if entry[0] <= time and (earliest is None or entry[0] >= earliest)]
-    return value(Aggregate(function.function, function.columns, ""), [(each, 1) for _, each in frame])
+    return aggregate_rows(Aggregate(function.function, function.columns, ""), [(each, 1) for _, each in frame])
 
 
 DEFINITION = OverReference

@@ -27,8 +27,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.operators.core.aggregates import canonical_name, function_of, is_aggregate
+from watersmeet.operators.core.aggregate_values import (
+    aggregate_values,
+    normalize_nan,
+    to_doubles,
+    to_int64,
+    value_ranks,
+)
+from watersmeet.operators.core.aggregates import arrow_result, canonical_name, function_of, is_aggregate
 from watersmeet.operators.core.changes import concat_tables, key_ids
+from watersmeet.operators.core.exact_sums import Limbs, carry, frame_sums, limbs_of
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import Bools, Ints, as_int64, distances, shift_times
 from watersmeet.operators.core.operator import (
@@ -41,9 +49,6 @@ from watersmeet.operators.core.operator import (
     Watermarks,
 )
 from watersmeet.operators.core.watermarks import delay_watermark
-from watersmeet.operators.group.exact_sums import Limbs, carry, frame_sums, limbs_of
-from watersmeet.operators.group.fold import normalize_nan, to_doubles, to_int64, value_ranks
-from watersmeet.operators.group.values import aggregate_values
 from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout
 from watersmeet.operators.state.shard import Shard
 from watersmeet.operators.state.state_schema import ShardInspector, SpineSchema, StateSchema
@@ -64,7 +69,7 @@ OFFSETS = ("lag", "lead")
 
 
 @dataclass(frozen=True)
-class WindowFunction:
+class FrameFunction:
     """A function over the frame of each row: its SQL name, the columns it is applied to, and the result's name.
 
     - ``unit``: "rows" or "range", what the frame is counted in
@@ -85,7 +90,7 @@ class WindowFunction:
 
     @property
     def rows_before(self) -> int:
-        """How many rows before the current one it reads, of a frame that is counted in rows."""
+        """The number of rows before the current one that it reads, of a frame that is counted in rows."""
         return self.preceding or 0 if self.unit == "rows" and self.kind != "lead" else 0
 
     @property
@@ -104,6 +109,10 @@ class WindowFunction:
     def accumulators(self) -> str:
         """The column of its accumulators, a struct."""
         return f"{self.output}#accumulators"
+
+    def type_of(self, types: tuple[pa.DataType, ...]) -> pa.DataType:
+        """The type of its value, from those of its columns."""
+        return types[0] if self.kind in OFFSETS else arrow_result(self.kind, types)
 
     def describe(self, names: Callable[[Sequence[str]], Sequence[str]]) -> list[str]:
         """The function, its columns and its frame as texts, with other names for the columns."""
@@ -124,7 +133,7 @@ class OverOperator(StreamOperator):
     - ``code``: an int64 column that is equal wherever the group columns are; None: it is computed
 
     >>> from watersmeet.tools.testing import MemoryStore
-    >>> total = WindowFunction("sum", ("v",), "s", "rows", 1)
+    >>> total = FrameFunction("sum", ("v",), "s", "rows", 1)
     >>> over, store = OverOperator(("k", "v"), (total,), ("k",), "t"), MemoryStore()
     >>> for times, watermark in (([1, 2], 2), ([3], 9)):
     ...     arrivals = {0: pa.table({"k": ["a"] * len(times), "t": times, "v": times})}
@@ -139,7 +148,7 @@ class OverOperator(StreamOperator):
     emit: ClassVar[Emit] = "final"
 
     columns: tuple[str, ...]
-    functions: tuple[WindowFunction, ...]
+    functions: tuple[FrameFunction, ...]
     by: tuple[str, ...]
     time: str
     wait: int = 0
@@ -157,7 +166,7 @@ class OverOperator(StreamOperator):
         watermark = shard.watermarks_after.received.get(self.time)
         finality = FinalityBound(self.time, last_passed(watermark, self.reach))
         before = StateTable(
-            shard.state.spine("before", self._before_layout, BUDGET, lambda rows, _: self._drop_unread(rows, finality))
+            shard.state.spine("recent", self._before_layout, BUDGET, lambda rows, _: self._drop_unread(rows, finality))
         )
         waiting = shard.state.spine("waiting", self._row_layout, TIMELINE_BUDGET)
         rows = release_rows(waiting, new, last_passed(watermark, self.wait))
@@ -202,12 +211,12 @@ class OverOperator(StreamOperator):
 
     @cached_property
     def reach(self) -> int:
-        """How much before the watermark the time of a row is that a frame of a range reads."""
+        """The distance behind the watermark up to which frames of ranges read rows; -1 without one."""
         return max((f.preceding for f in self.functions if f.unit == "range" and f.preceding is not None), default=-1)
 
     @cached_property
     def rows_before(self) -> int:
-        """How many rows of each group are kept, whatever their time."""
+        """The number of rows of each group that are kept, whatever their time."""
         return max((max(f.rows_before, int(f.has_accumulators)) for f in self.functions), default=0)
 
     @property
@@ -228,8 +237,20 @@ class OverOperator(StreamOperator):
         return RowLayout(columns, (self.time,), sort_time=self.time, code=CODE, numbers=(NUMBER,))
 
     @property
-    def aggregates(self) -> tuple[WindowFunction, ...]:
-        """What it computes itself."""
+    def extra(self) -> tuple[str, ...]:
+        """The values of the functions."""
+        return tuple(function.output for function in self.functions)
+
+    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
+        """The types of the functions, from those of the arriving rows."""
+        return tuple(
+            function.type_of(tuple(schemas[0].field(name).type for name in function.columns))
+            for function in self.functions
+        )
+
+    @property
+    def aggregates(self) -> tuple[FrameFunction, ...]:
+        """The columns that it computes itself."""
         return self.functions
 
     @property
@@ -327,7 +348,7 @@ class _Frames:
         """Values of the rows that come out, in the order of time."""
         return values.take(pa.array(self.turn))
 
-    def evaluate(self, function: WindowFunction) -> tuple[Column, Column | None]:
+    def evaluate(self, function: FrameFunction) -> tuple[Column, Column | None]:
         """The values of a function for the rows that come out, and its accumulators behind the last row of a group."""
         if function.kind in OFFSETS:
             return self._offset(function), None
@@ -346,8 +367,8 @@ class _Frames:
         names = [str(number) for number in range(len(accumulators))]
         return values, pa.StructArray.from_arrays(accumulators, names, mask=pa.array(~behind))
 
-    def _bounds(self, function: WindowFunction) -> tuple[Ints, Ints]:
-        """Where the frames of the rows that come out begin, and where they end; without a limit, the fresh rows."""
+    def _bounds(self, function: FrameFunction) -> tuple[Ints, Ints]:
+        """The positions where the frames of the rows that come out begin and end; without a limit, from `fresh` on."""
         beyond = self.at + 1
         if function.unit == "range":
             is_peer = (self.groups[1:] == self.groups[:-1]) & (self.times[1:] == self.times[:-1])
@@ -362,7 +383,7 @@ class _Frames:
         )
         return low, beyond
 
-    def _offset(self, function: WindowFunction) -> Column:
+    def _offset(self, function: FrameFunction) -> Column:
         """The values of other rows, so many before or after."""
         by = function.preceding or 0
         column = self._column(function.columns[0])
@@ -381,7 +402,7 @@ class _Frames:
         return pc.if_else(pa.array(has_row), values, default)
 
     def _fold(
-        self, function: WindowFunction, low: Ints, high: Ints, stored: Column | None
+        self, function: FrameFunction, low: Ints, high: Ints, stored: Column | None
     ) -> tuple[Column, list[Column]]:
         """The values over frames, and the accumulators; ``stored`` are those of the rows before the frames."""
         old = None if stored is None else [stored.field(n) for n in range(stored.type.num_fields)]
@@ -485,7 +506,7 @@ def _extremes(column: Column, low: Ints, high: Ints, old: Column | None, *, is_l
     ranks = np.where(
         column.is_valid().to_numpy(zero_copy_only=False), ranks.size - 1 - ranks if is_least else ranks, -1
     )
-    best = sliding_maximum(ranks[shift:], low, high)
+    best = maximum_of_frames(ranks[shift:], low, high)
     if old is not None:
         best = np.maximum(best, ranks[:shift])
     places = np.full(ranks.size + 1, 0)
@@ -493,10 +514,10 @@ def _extremes(column: Column, low: Ints, high: Ints, old: Column | None, *, is_l
     return column.take(pa.array(places[best], mask=best < 0))
 
 
-def sliding_maximum(values: Ints, low: Ints, high: Ints) -> Ints:
+def maximum_of_frames(values: Ints, low: Ints, high: Ints) -> Ints:
     """The greatest of the values from each ``low`` to before ``high``, none of them negative but -1; -1 for none.
 
-    >>> sliding_maximum(np.array([3, 1, 2, 0]), np.array([0, 1, 2]), np.array([1, 4, 2])).tolist()
+    >>> maximum_of_frames(np.array([3, 1, 2, 0]), np.array([0, 1, 2]), np.array([1, 4, 2])).tolist()
     [3, 2, -1]
     """
     result = np.full(low.size, -1)

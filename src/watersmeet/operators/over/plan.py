@@ -15,7 +15,7 @@ from watersmeet.logical.words import amount_in_words
 from watersmeet.operators.core.aggregates import function_of, is_aggregate, result_type
 from watersmeet.operators.core.changes import POSITION
 from watersmeet.operators.explainer import PortRetention
-from watersmeet.operators.over.kernel import OverOperator, WindowFunction
+from watersmeet.operators.over.kernel import FrameFunction, OverOperator
 from watersmeet.physical.change import window_effects
 from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of
@@ -75,19 +75,19 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     )  # fmt: skip
 
 
-def _function(output: Output, names: dict[str, str]) -> WindowFunction:
+def _function(output: Output, names: dict[str, str]) -> FrameFunction:
     parts = WindowCall.of(output.expr)
     columns = tuple(names[arg.sql()] for arg in parts.call.args)
     reach = None if parts.preceding is None else parts.preceding.value
     unit = "range" if parts.unit == "RANGE" else "rows"
-    return WindowFunction(parts.call.function, columns, f"{TOP}.{output.name}", unit, reach)
+    return FrameFunction(parts.call.function, columns, f"{TOP}.{output.name}", unit, reach)
 
 
 def _type(output: Output, types: Types) -> str:
     """The type of a function; "" where it is not known yet."""
     call = WindowCall.of(output.expr)
-    if call.typed is not call.call:
-        return types.type_of(call.typed) or ""
+    if call.value_expr is not call.call:
+        return types.type_of(call.value_expr) or ""
     kind = result_type(call.call.function, tuple(types.type_of(arg) or "" for arg in call.call.args)) or ""
     is_counted = is_aggregate(call.call.function) and not function_of(call.call.function).nullable
     return f"{kind}{' NOT NULL' * is_counted}"
@@ -98,12 +98,12 @@ def _why(over: AnalyzedOver) -> tuple[str, ...]:
     waits = f"once the watermark of {over.time} has passed it"
     if over.within is not None:
         waits += f" by {amount_in_words(over.within)}: until then LEAD may show another row"
-    kept = "rows are kept until no frame can reach them" if bound == BY_TIME else f"kept besides: {bound.words}"
+    state = "rows are kept until no frame can reach them" if bound == BY_TIME else f"kept besides: {bound.words}"
     return (
         "window functions: a stream, in the order of its event time",
         "sharded by a hash of PARTITION BY" if over.by else "one shard: every row follows another",
         f"a row is emitted {waits}",
-        kept,
+        state,
     )
 
 

@@ -81,7 +81,7 @@ class SparkTypes:
             self._add(TOP, (Output(RANK, Expr("literal", text="0", value=0)),))
         if isinstance(query.top, AnalyzedOver):
             functions = query.top.functions
-            self._add(TOP, tuple(Output(each.name, WindowCall.of(each.expr).typed) for each in functions))
+            self._add(TOP, tuple(Output(each.name, WindowCall.of(each.expr).value_expr) for each in functions))
         if not self._refusals:
             self._refusals += self._non_deterministic(query)
 
