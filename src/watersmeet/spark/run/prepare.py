@@ -283,8 +283,9 @@ class _Preparation:
         looked = observe_malformed(self.script, read, self.default_policy, with_example=is_sampled)
         frames = {name: readable_rows(frame) for name, frame in looked.items()}
         built, tables = self._build(query, frames, recorded, planned)
-        going_on = _Continuation() if recorded is None else self._continue(built, query, recorded)
+        # First what cannot be accepted, then what can.
         _check_copies(static, self.storage, self.checkpoint, self.name, self.script, self.restart_hint)
+        going_on = _Continuation() if recorded is None else self._continue(built, query, recorded)
         outputs, others, rewinds = self._targets(query)
         rows = built.compiled.result.drop(*others)
         for output in outputs:

@@ -22,6 +22,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -288,7 +289,9 @@ def _before_start(
     text = folder.read(OWNER) if now.queries and was is None else None
     if text is not None:
         # A run has written the owner of a checkpoint that begins, with its sinks, which no start of a writer knows.
-        now = replace(now, sinks=Owner.from_text(text, checkpoint, NEW_CHECKPOINT_HINT).sinks)
+        # What a start that died has left is replaced.
+        with suppress(WatersmeetError):
+            now = replace(now, sinks=Owner.from_text(text, checkpoint, NEW_CHECKPOINT_HINT).sinks)
     started = before_start(spark, checkpoint, now)
     check_inputs(spark, checkpoint, sources)
     return started
