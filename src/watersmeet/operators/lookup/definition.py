@@ -129,10 +129,9 @@ class LookupReference:
         return rows
 
     def _results(self, row: Row, matches: list[Row]) -> list[tuple[Any, ...]]:
-        """A stream row with each of its matches; SEMI emits the row alone, once, and ANTI nothing."""
+        """A stream row with each of its matches; of SEMI the row once, of ANTI nothing."""
         self._pairs += [(row, other) for other in matches]
-        alone: list[Row] = [{}]
-        shown = {"semi": alone, "anti": []}.get(self.join.kind, matches)
+        shown = {"semi": matches[:1], "anti": []}.get(self.join.kind, matches)
         return [self._result_row(row, other) for other in shown]
 
     def _find_matches(self, row: Row) -> list[Row]:
