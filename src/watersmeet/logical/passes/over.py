@@ -22,6 +22,7 @@ from watersmeet.logical.passes.column_types import (
 )
 from watersmeet.logical.passes.draft import Draft
 from watersmeet.logical.passes.meaning import is_resolved
+from watersmeet.logical.passes.watermarks import sources_without_watermark, watermark_hint
 from watersmeet.logical.query import TOP, AnalyzedOver, AnalyzedSortKey, Output
 from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.core.aggregates import result_type
@@ -124,8 +125,10 @@ def _refuse_order(draft: Draft, order: Expr, time: EventTimeColumn | None) -> Re
         return draft.refuse_unsupported(order.span, "OVER in the order of a time that a join pads with NULL", hint)
     assert draft.relation is not None
     names = [f"`ORDER BY {time}`" for time in event_times(draft.relation)]
-    declare = "declare a watermark, `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`, and order by it."
-    hint = f"write {' or '.join(names)}." if names else declare
+    bare = sources_without_watermark(draft.relation)
+    hint = f"write {' or '.join(names)}." if names else "show the event time in the views that it reads."
+    if bare and not names:
+        hint = watermark_hint(bare[0], [ref.name for ref in order.references])
     return draft.refuse_unsupported(order.span, "OVER in an order other than that of an event time", hint)
 
 
