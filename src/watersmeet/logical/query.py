@@ -278,7 +278,8 @@ def nullable(query: AnalyzedQuery) -> tuple[bool, ...]:
         columns = (*query.group.by, *query.group.aggregates)
         nulls = {_column_key(GROUP, output.name): _can_be_null(output.expr, nulls) for output in columns}
     if isinstance(query.top, AnalyzedOver):
-        nulls |= {_column_key(TOP, output.name): _can_be_null(output.expr, nulls) for output in query.top.functions}
+        functions = {_column_key(TOP, o.name): _can_be_null(o.expr, nulls) for o in query.top.functions}
+        nulls = {**nulls, **functions}
     return tuple(_can_be_null(output.expr, nulls) for output in query.outputs)
 
 

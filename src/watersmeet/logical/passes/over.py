@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 
 from watersmeet.errors import Refusal
 from watersmeet.logical.expressions import Expr, Reference, WindowCall, aggregates_in, window_calls_in
@@ -168,8 +169,11 @@ def _check_default(draft: Draft, call: Expr, types: list[str | None]) -> Iterato
     if len(types) < 2 or types[0] is None:
         return
     default = call.args[1]
-    kinds = {bool: "boolean", int: "number", float: "number", str: "text"}
-    kind = class_of(types[1]) if types[1] else kinds.get(type(default.value)) if default.op == "literal" else None
-    if kind is not None and default.value is not None and kind != class_of(types[0]):
+    kind = class_of(types[1]) if types[1] else None
+    if default.op == "literal":
+        # TRUE is a whole number to Python.
+        is_number = isinstance(default.value, int | float | Decimal) and not isinstance(default.value, bool)
+        kind = "number" if is_number else "text" if isinstance(default.value, str) else None
+    if kind is not None and kind != class_of(types[0]):
         reason, hint = f"its value is {types[0]}, its default is not.", f"write `CAST(... AS {types[0]})` as default."
         yield draft.refusal("TYPE_MISMATCH", call.span, expression=f"{call.text}()", reason=reason, hint=hint)

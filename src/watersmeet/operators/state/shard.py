@@ -191,13 +191,14 @@ class Shard:
         """
         if table is None or not table.num_rows:
             return layout.empty_rows, 0
+        arrived = table
         if position is not None:
-            table = table.take(pa.array(np.argsort(table.column(position).to_numpy(), kind="stable")))
-        times = table.column(time).combine_chunks()
-        is_late = self.detect_late_rows(0, table, {time: as_int64(times)})
+            arrived = table.take(pa.array(np.argsort(table.column(position).to_numpy(), kind="stable")))
+        times = arrived.column(time).combine_chunks()
+        is_late = self.detect_late_rows(0, arrived, {time: as_int64(times)})
         has_time = times.is_valid().to_numpy(zero_copy_only=False)
         self.counters.dropped[0] += int((~has_time & ~is_late).sum())
-        read = to_record_batch(table)
+        read = to_record_batch(arrived)
         codes = np.zeros(len(read), np.int64)
         if by:
             codes = row_codes(read, by) if code is None else as_int64(read.column(code))
