@@ -13,11 +13,12 @@ from watersmeet.operators.deduplicate.kernel import DeduplicateOperator
 
 @dataclass(frozen=True)
 class DeduplicateStep:
-    """The output of one batch: rows that come out, late rows, and watermarks."""
+    """The output of one batch: rows that come out, late rows, watermarks, and those received so far."""
 
     rows: list[tuple[Any, ...]]
     late: list[tuple[int, Row]]
     watermarks: dict[str, int]
+    received: dict[str, int]
 
 
 class DeduplicateReference:
@@ -49,7 +50,8 @@ class DeduplicateReference:
             tuple(freeze(row[name]) for name in self.first.columns) for time, row in due if self._is_first(time, row)
         ]
         emitted = {} if self.watermark is None else dict.fromkeys(self.first.outputs, self.watermark)
-        return DeduplicateStep(rows, late, emitted)
+        received = {} if self.watermark is None else {self.first.time: self.watermark}
+        return DeduplicateStep(rows, late, emitted, received)
 
     def _is_passed(self, time: int | None) -> bool:
         if self.watermark == END_OF_INPUT:

@@ -14,11 +14,12 @@ from watersmeet.operators.over.kernel import FrameFunction, OverOperator
 
 @dataclass(frozen=True)
 class OverStep:
-    """The output of one batch: rows that come out, late rows, and watermarks."""
+    """The output of one batch: rows that come out, late rows, watermarks, and those received so far."""
 
     rows: list[tuple[Any, ...]]
     late: list[tuple[int, Row]]
     watermarks: dict[str, int]
+    received: dict[str, int]
 
 
 class OverReference:
@@ -47,7 +48,8 @@ class OverReference:
         before = self.shown
         self.shown = sum(self._has_passed(time, self.over.wait) for time, _ in self.rows)
         rows = [self._show(place) for place in range(before, self.shown)]
-        return OverStep(rows, late, self._output_watermarks())
+        received = {} if self.watermark is None else {self.over.time: self.watermark}
+        return OverStep(rows, late, self._output_watermarks(), received)
 
     def _output_watermarks(self) -> dict[str, int]:
         if self.watermark is None:

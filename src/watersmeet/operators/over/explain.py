@@ -26,10 +26,22 @@ EXPLAIN = StageExplainer(facts)
 class _OverTracer(FamilyTracer):
     by_key = False
 
+    def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
+        # NULL is a key like any other.
+        return None
+
+    def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
+        return f"It was late: the watermark of {context.plan.analyzed.time} had passed its time", context.operator.time
+
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
+        return "passed", "It came out: the watermark has passed its time, so no row comes that belongs before it."
+
     def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
         if event_time(row[context.operator.time]) is None:
             return "null time", "Its time is NULL, so it has no place in the order of time."
-        return "alive", "It waits until the watermark has passed its time: an earlier row of its group may come."
+        bound = " by the bound: the row that LEAD shows may come" if context.operator.wait else ""
+        earlier = "" if bound else ": an earlier row of its group may come"
+        return "alive", f"It waits until the watermark has passed its time{bound}{earlier}."
 
 
 TRACE = _OverTracer()
