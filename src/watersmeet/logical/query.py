@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from watersmeet.catalog import NOWHERE, Amount, Span
 from watersmeet.logical.expressions import COMPARISONS, GROUP, Expr, Reference, WindowCall
-from watersmeet.logical.nodes import ResultKind, SideOutput
+from watersmeet.logical.nodes import REPEATED_ROWS, ResultKind, SideOutput
 from watersmeet.logical.relation import (
     BY_TIME,
     AnalyzedJoin,
@@ -222,6 +222,11 @@ class AnalyzedQuery:
         """The sinks of the unmatched left and right rows."""
         sinks = {output.of: output.sink for output in self.side_outputs}
         return sinks.get("UNMATCHED LEFT"), sinks.get("UNMATCHED RIGHT")
+
+    @property
+    def shows_duplicates(self) -> bool:
+        """Whether rows that deduplication leaves out go to a side output."""
+        return any(output.column == REPEATED_ROWS for output in self.side_outputs)
 
     @property
     def ports_into(self) -> tuple[str, ...]:

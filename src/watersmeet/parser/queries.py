@@ -2,8 +2,8 @@
 
 With them ``CREATE [OR REPLACE] [TEMPORARY] VIEW name AS query``: a query under a name.
 
-At the end of a query stand further outputs, ``LATE INTO sink``, ``MALFORMED INTO sink`` and those of the families, in
-any order, and how the result is stored.
+At the end of a query stand further outputs, ``LATE INTO sink``, ``MALFORMED INTO sink``, ``DUPLICATES INTO sink`` and
+those of the families, in any order, and how the result is stored.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.formats.base import SHOWN
 from watersmeet.logical.expressions import Expr, window_calls_in
 from watersmeet.logical.nodes import (
+    REPEATED_ROWS,
     Item,
     Join,
     Lateral,
@@ -48,7 +49,7 @@ from watersmeet.parser.ranks import (
 from watersmeet.parser.relations import close_query, read_relation
 from watersmeet.parser.sets import at_set_operation, read_parts, union_all
 from watersmeet.parser.subqueries import check_subqueries, join_subqueries
-from watersmeet.parser.unsupported import EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
+from watersmeet.parser.unsupported import DUPLICATES, EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
 from watersmeet.parser.windows import is_grouped, rewrite_windowed_query, with_subqueries
 
 SinkName = tuple[str | None, Span]
@@ -83,7 +84,7 @@ class Outputs:
 def read_outputs(cursor: Cursor, target: QueryTarget) -> Outputs:
     """All outputs that come next, each at most once."""
     of_families = {words: column for grammar in cursor.grammars for words, column in grammar.outputs.items()}
-    columns = {LATE: "", MALFORMED: SHOWN, **of_families}
+    columns = {LATE: "", MALFORMED: SHOWN, DUPLICATES: REPEATED_ROWS, **of_families}
     read = dict[tuple[str, ...], tuple[SideOutput, ...]]()
     late, store = cursor.peek(), target.store
     while True:

@@ -266,7 +266,7 @@ def _find_refusal(cursor: Cursor, table: tuple[ForeignSyntax, ...]) -> Watersmee
     return None
 
 
-LATE, MALFORMED = ("LATE", "INTO"), ("MALFORMED", "INTO")
+LATE, MALFORMED, DUPLICATES = ("LATE", "INTO"), ("MALFORMED", "INTO"), ("DUPLICATES", "INTO")
 
 EMIT_ONCE = (("EMIT", "FINAL"), ("EMIT", "ON", "WINDOW", "CLOSE"))
 """The words, of ksqlDB and of RisingWave, for what SELECT STREAM says of groups."""
@@ -304,6 +304,7 @@ _SUPPORTED = (
     ("USING", "("),
     LATE,
     MALFORMED,
+    DUPLICATES,
     ("GROUP", "BY"),
     ("ORDER", "BY"),
     ("STORE", "KEY", "AS"),

@@ -24,6 +24,13 @@ def test_rows_of_dataframes_come_out_once(spark: SparkSession, tmp_path: Path) -
     clicks = clicks.selectExpr("id", "page", "timestamp(t) AS t")
     first = ws.deduplicate(clicks, on="id", within="10 minutes", first="time", time="t")
     assert {row.page for row in first.collect()} == {"a", "c", "e", "f"}
+    both = ws.deduplicate(
+        clicks, on="id", within="10 minutes", first="time", time="t", duplicates="side_output"
+    )  # fmt: skip
+    assert both.columns == [*clicks.columns, "_duplicates"]
+    assert {(row.page, row._duplicates and row._duplicates.page) for row in both.collect()} == {
+        ("a", None), ("c", None), ("e", None), ("f", None), (None, "b"), (None, "d"),
+    }  # fmt: skip
     counted = ws.sql(
         "SELECT STREAM window(t, '10 minutes').end AS until, count(*) AS n FROM clicks "
         "GROUP BY window(t, '10 minutes')",

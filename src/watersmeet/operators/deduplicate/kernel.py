@@ -60,6 +60,7 @@ class DeduplicateOperator(StreamOperator):
     - ``outputs``: the names under which that watermark is emitted
     - ``position``: the column with the delivery order of a batch's rows; None: they are in that order
     - ``code``: an int64 column that is equal wherever the group columns are; None: it is computed
+    - ``shows_duplicates``: rows that are left out go to a side output, with the same columns
 
     >>> from watersmeet.tools.testing import MemoryStore
     >>> first, store = DeduplicateOperator(("k", "t"), ("k",), "t", 10), MemoryStore()
@@ -84,6 +85,7 @@ class DeduplicateOperator(StreamOperator):
     code: str | None = None
     position: str | None = None
     outputs: tuple[str, ...] = ()
+    shows_duplicates: bool = False
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard."""
@@ -104,6 +106,9 @@ class DeduplicateOperator(StreamOperator):
         if len(new):
             is_first = self._find_first(StateTable(shown), new)
             shard.counters.dropped[0] += len(new) - int(is_first.sum())
+            if self.shows_duplicates and not is_first.all():
+                left_out = pa.Table.from_batches([new.where(~is_first).table]).select(list(self.columns))
+                shard.counters.unmatched.append((0, left_out))
             new = new.where(is_first)
             keys = pa.RecordBatch.from_arrays(
                 [new.table.column(n) for n in self._key_layout.columns], names=list(self._key_layout.columns)
@@ -159,7 +164,8 @@ class DeduplicateOperator(StreamOperator):
     @property
     def ports(self) -> tuple[Port]:
         """The only port."""
-        return (Port(self.columns, (self.time,), self.by, self.code),)
+        unmatched = self.columns if self.shows_duplicates else ()
+        return (Port(self.columns, (self.time,), self.by, self.code, unmatched=unmatched),)
 
     @property
     def identity(self) -> Identity:
