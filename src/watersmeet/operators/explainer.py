@@ -291,7 +291,7 @@ class FamilyTracer:
         return None
 
     def preference(self, context: TraceContext, port: int, row: Row, other: Row) -> tuple[int, str]:
-        """The distance of a row of the other side from being chosen among those that fit, and the reason if it was not."""
+        """The distance of a fitting row of the other side from being chosen, and the reason if it was not."""
         return 0, "they were not in the state at the same time"
 
 

@@ -143,7 +143,7 @@ def read_call(cursor: Cursor, read: Read) -> Expr | None:
     if cursor.tokens[opening + 1].word == "SELECT":
         return None
     if find_aggregate(cursor, opening, _find_closing_bracket(cursor, opening)) is None:
-        return None
+        return _read_grouping(cursor, read) if cursor.at("GROUPING", "(") else None
     return _read_function(cursor, read, opening)
 
 
@@ -463,6 +463,18 @@ def _apply_filter(name: str, args: tuple[Expr, ...], condition: Expr) -> tuple[s
     nothing = Expr("literal", text="NULL")
     some = Expr("call", (condition, args[place], nothing), "if", span=args[place].span)
     return name, (*args[:place], some, *args[place + 1 :])
+
+
+def _read_grouping(cursor: Cursor, read: Read) -> Expr | None:
+    """``grouping(...)`` of what is computed; None of a column or a text, which is found in any text around it."""
+    first = cursor.position
+    cursor.skip(2)
+    key = None if cursor.at(")") else read(cursor)
+    if key is None or key.op in ("column", "other") or not cursor.at(")"):
+        cursor.position = first
+        return None
+    cursor.next()
+    return Expr("call", (key,), "grouping", span=cursor.span_from(first))
 
 
 def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr | None:

@@ -26,6 +26,7 @@ from watersmeet.logical.nodes import (
     Relation,
     Script,
     StorageFormats,
+    Union,
 )
 from watersmeet.logical.nodes import leaves as parsed_leaves
 from watersmeet.logical.passes.column_types import event_times, is_same_type, type_of
@@ -245,6 +246,10 @@ def _may_be_a_stream(draft: Draft) -> bool:
 def _once(draft: Draft) -> str:
     """The hint that says what to write so that the result is a stream, or else a table."""
     relation, stage = draft.relation, draft.group or draft.top
+    parts = draft.query.relation.scans if isinstance(draft.query.relation, Union) else ()
+    if draft.query.is_distinct and any(scan.source.startswith("#") for scan in parts):
+        # A set operation, whose parts SELECT TABLE would make tables of their own.
+        return "leave out STREAM and TABLE: `SELECT x FROM a UNION SELECT x FROM b` is a table."
     if stage is None or relation is None or relation.result == "table":
         return "write SELECT TABLE."
     times = event_times(relation)
