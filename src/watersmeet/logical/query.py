@@ -448,16 +448,20 @@ def bounds_of(query: AnalyzedQuery) -> tuple[StateBound, ...]:
 
 def over_bound(over: AnalyzedOver) -> StateBound:
     """The bound on the rows that frames still need."""
-    calls = [WindowCall.of(output.expr) for output in over.functions]
+    rows = max(_rows_before(WindowCall.of(output.expr)) for output in over.functions)
     groups = [expression_in_words(by.shown) for by in over.by]
-    framed = [call for call in calls if call.unit and not (call.unit == "RANGE" and call.preceding is not None)]
-    counts = [call.preceding.value for call in calls if call.unit != "RANGE" and call.preceding is not None]
-    if not framed and not any(call.call.text == "lag" for call in calls):
+    if not rows:
         return BY_TIME
-    rows = max(1, *counts) if counts else 1
     if not groups:
         return StateBound("limit", "one row" if rows == 1 else f"{rows} rows")
     return StateBound("keys", f"{'one row' if rows == 1 else f'{rows} rows'} per {', '.join(groups)}")
+
+
+def _rows_before(call: WindowCall) -> int:
+    """The number of rows of each group that a function needs, whatever their time; for a total it is the last one."""
+    if call.preceding is None:
+        return 0 if function_of(call.call.function).fold == "last" and not call.call.value else 1
+    return call.preceding.value if call.unit == "ROWS" or call.call.text == "lag" else 0
 
 
 def _top_bound(is_table: bool, top: AnalyzedTop) -> StateBound:
