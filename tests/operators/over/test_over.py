@@ -117,13 +117,15 @@ def test_window_functions_equal_their_definition_in_every_batch(data: st.DataObj
 
 def every_function() -> tuple[FrameFunction, ...]:
     """Each function over each type that it takes, with each kind of frame."""
-    units: tuple[Literal["rows", "range"], ...] = ("rows", "range")
-    frames = [(unit, preceding) for unit in units for preceding in (None, 0, 3)]
+    frames: list[tuple[Literal["rows", "range"], int | None]] = [
+        *(("rows", preceding) for preceding in (None, 0, 3)),
+        *(("range", preceding) for preceding in (None, 0, 3)),
+    ]
     calls = [(kind, (name,)) for kind in ("sum", "avg") for name in NUMBERS]
     calls += [(kind, (name,)) for kind in ("min", "max", "first", "last", "count") for name in COLUMNS]
     calls += [(kind, (name, "b")) for kind in ("first filtered", "last filtered") for name in ("x", "s")]
     calls += [("count", ()), ("count_if", ("b",)), ("count", ("s", "b"))]
-    made = [FrameFunction(*call, "", *frame) for call in calls for frame in frames]
+    made = [FrameFunction(*call, "", unit, preceding) for call in calls for unit, preceding in frames]
     made += [FrameFunction("lag", columns, "", "rows", n) for columns in (("x",), ("s", "s")) for n in (0, 1, 3)]
     return tuple(replace(function, output=f"o{n}") for n, function in enumerate(made))
 

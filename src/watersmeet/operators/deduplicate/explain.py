@@ -38,7 +38,9 @@ class _DeduplicateTracer(FamilyTracer):
         return None
 
     def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
-        return f"It was late: the watermark of {context.plan.analyzed.time} had passed its time", context.operator.time
+        stage = context.plan.analyzed
+        assert isinstance(stage, AnalyzedTop)
+        return f"It was late: the watermark of {stage.time} had passed its time", context.operator.time
 
     def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
         return "passed", "It is the first row of its group within the time."

@@ -31,7 +31,9 @@ class _OverTracer(FamilyTracer):
         return None
 
     def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
-        return f"It was late: the watermark of {context.plan.analyzed.time} had passed its time", context.operator.time
+        stage = context.plan.analyzed
+        assert isinstance(stage, AnalyzedOver)
+        return f"It was late: the watermark of {stage.time} had passed its time", context.operator.time
 
     def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
         return "passed", "It came out: the watermark has passed its time, so no row comes that belongs before it."
