@@ -10,6 +10,7 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,8 @@ from watersmeet.operators.core.operator import Port
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.interval.kernel import IntervalJoinOperator
 from watersmeet.operators.state import cache as caches
+from watersmeet.operators.state import format as blocks_format
+from watersmeet.operators.state import spine as spines
 from watersmeet.operators.state.cache import RunCache
 from watersmeet.tools.testing import MemoryStore
 
@@ -306,3 +309,50 @@ def test_leftovers_of_a_killed_worker_go_as_well(tmp_path: Path) -> None:
     assert [path.exists() for path in left] == [False, True]
     RunCache(budget=9000, folder=tmp_path).put("owner", "c", batch(1))
     assert not left[1].exists() and RunCache(folder=tmp_path).bytes_used == used(tmp_path)
+
+
+@pytest.mark.whole_blocks
+@pytest.mark.parametrize("budget", [3_000_000, 8_000_000])
+def test_a_join_with_large_blocks_stays_within_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    # Blocks of 2 MB are written and merged, and most of a state of 12 MB does not fit.
+    monkeypatch.setattr(blocks_format, "SPLIT_AT", 500_000)
+    monkeypatch.setattr(blocks_format, "PART_BYTES", 100_000)
+    monkeypatch.setattr(spines, "BLOCK_BYTES", 2_000_000)
+    seen, replace = list[int](), Path.replace
+
+    def watched(path: Path, target: Path) -> Path:
+        seen.append(used(tmp_path))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    columns = {side: (f"{side}.k", f"{side}.t", *(f"{side}.v{n}" for n in range(10))) for side in "lr"}
+    ports = [Port(columns[side], (f"{side}.t",), (f"{side}.k",), f"{side}.k", exact=True) for side in "lr"]
+    bounds = (Bound("l.t", "r.t", 10**9), Bound("r.t", "l.t", 10**9))
+    join = IntervalJoinOperator("inner", ports[0], ports[1], -(10**9), 10**9, bounds)
+    rng = np.random.default_rng(0)
+
+    def outcome() -> list[int]:
+        store, matched = MemoryStore(), list[int]()
+        for moment in range(20):
+            arrivals = {
+                port: pa.table(
+                    {
+                        f"{side}.k": np.random.default_rng(moment + port % 2).integers(0, 10**6, 3_000),
+                        f"{side}.t": np.full(3_000, moment),
+                        **{f"{side}.v{n}": rng.random(3_000) for n in range(10)},
+                    }
+                )
+                for port, side in enumerate("lr")
+            }
+            emission = join.step(store, arrivals, {"l.t": 0, "r.t": 0})
+            matched.append(sum(table.num_rows for table in emission.rows))
+        return matched
+
+    caches.share_runs(tmp_path, budget)
+    monkeypatch.setattr(caches, "SMALLEST", 10_000)
+    matched = outcome()
+    assert budget // 2 < max(seen) <= budget and used(tmp_path) == caches.run_cache.bytes_used <= budget
+    caches.run_cache = RunCache()
+    assert outcome() == matched and sum(matched) > 20_000

@@ -26,12 +26,13 @@ from watersmeet.operators.core.operator import (
     END_OF_INPUT,
     RUN,
     Emission,
+    ShardMetrics,
     StepError,
     Watermarks,
     merge_shard_metrics,
     to_text,
 )
-from watersmeet.operators.state.cache import share_runs
+from watersmeet.operators.state import cache
 from watersmeet.operators.state.format import FORMAT, READABLE_FORMATS, digest
 from watersmeet.operators.state.reshard import places_null_keys
 from watersmeet.spark.exchange.output import Examples, OperatorCounters, OutputBuffer
@@ -116,7 +117,7 @@ class ShardProcessor(StatefulProcessor):
         folder = local_folder()
         if folder is not None:
             # Spark removes its local directories when the executor ends.
-            share_runs(Path(folder) / "watersmeet-runs", self.cache_bytes)
+            cache.share_runs(Path(folder) / "watersmeet-runs", self.cache_bytes)
         self.handle = handle
         self.state = handle.getMapState("state", NAME, VALUE)
 
@@ -253,13 +254,12 @@ class _Shard:
 
 
 def _metrics_texts(shards: Sequence[_Shard], stages: Sequence[JoinStage]) -> Iterator[str]:
-    """The metrics of a batch per join, for all shards of a group."""
+    """The metrics of a batch per join, for all shards of a group, with the bytes in the cache of their executor."""
+    cached: ShardMetrics = {"highest": {"cache": cache.run_cache.bytes_used}}
     for number, stage in enumerate(stages):
         if stage.metrics_name:
-            yield to_text(
-                stage.metrics_name,
-                merge_shard_metrics(shard.counters[number].collect_metrics(stage.times) for shard in shards),
-            )
+            metrics = (shard.counters[number].collect_metrics(stage.times) for shard in shards)
+            yield to_text(stage.metrics_name, merge_shard_metrics((*metrics, cached)))
 
 
 def prefixes(stages: int) -> tuple[str, ...]:
