@@ -33,10 +33,10 @@ from google.protobuf.message_factory import GetMessageClass
 from rich.console import Console
 from rich.table import Table
 
-from watersmeet.codec.avro_decoding import AvroDecoder
 from watersmeet.codec.avro_schema import read_schema
-from watersmeet.formats.protobuf.decoding import ProtobufDecoder
+from watersmeet.codec.avro_values import AvroDecoder
 from watersmeet.formats.protobuf.descriptor import read_messages
+from watersmeet.formats.protobuf.values import ProtobufDecoder
 
 BOUND = 2.0
 """A codec of our own is kept if it is so many times as quick as the library."""

@@ -18,12 +18,12 @@ from watersmeet.cli.app import app
 from watersmeet.errors import catalogue
 
 HOWTO = [page for page in sorted((ROOT / "docs" / "howto").glob("*.md")) if page.name != "README.md"]
-COMMAND = re.compile(r"(?<!import )watersmeet ((?:state )?[a-z]+)((?: [^\s`|;]+)*)")
+COMMAND = re.compile(r"(?<!import )watersmeet ((?:(?:state|dev) )?[a-z]+)((?: [^\s`|;]+)*)")
 
 
 def test_all_tasks_have_their_page_in_the_contents() -> None:
     contents = (ROOT / "docs" / "howto" / "README.md").read_text("utf-8")
-    assert len(HOWTO) == 14
+    assert len(HOWTO) == 17
     assert set(re.findall(r"\]\(([a-z-]+\.md)\)", contents)) == {page.name for page in HOWTO}
 
 

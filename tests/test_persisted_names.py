@@ -24,7 +24,7 @@ import watersmeet
 import watersmeet.calls
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.cells import NeedsSparkError
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import MemoryStore
 from watersmeet.logical.passes.settings import SETTINGS
 from watersmeet.metrics import prometheus
 from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics

@@ -31,7 +31,7 @@ ROOT = Path(watersmeet.__file__).parent
 ROOM = ROOT / "spark" / "private"
 PUBLIC = {
     "pyspark", "pyspark.errors", "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.sql.streaming",
-    "pyspark.sql.streaming.query",
+    "pyspark.sql.streaming.query", "pyspark.sql.streaming.readwriter",
     "pyspark.sql.streaming.stateful_processor",
 }  # fmt: skip
 """The modules of PySpark that its documentation names."""

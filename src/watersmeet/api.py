@@ -69,14 +69,14 @@ from watersmeet.operators.core.operator import Overflow
 from watersmeet.physical import ChainGroups, LateRows, plan_query, read_chaining
 from watersmeet.project import Project, has_local_storage, open_project, storage_folder, storage_location, with_columns
 from watersmeet.queries import analyze, read_script
-from watersmeet.tools.explain.physical import Explanation
+from watersmeet.tools.explain.query import Explanation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from watersmeet.spark.compile.results import QueryRequest, QueryResult
+    from watersmeet.spark.compile.frames import QueryRequest, QueryResult
     from watersmeet.spark.state.inspect import State
     from watersmeet.tools.advise.report import Advice
     from watersmeet.tools.trace.answer import Answer
@@ -448,7 +448,7 @@ def sql(
         |  2| rug|   NULL|
         +---+----+-------+
     """
-    from watersmeet.spark.compile.results import QueryRequest
+    from watersmeet.spark.compile.frames import QueryRequest
     from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows
     from watersmeet.spark.connectors.reading import find_files, read_sources, resolve_options
     from watersmeet.spark.session import session
@@ -494,7 +494,7 @@ def substrait(plan: bytes | str, *, watermarks: DataFrame | None = None, **frame
 
         ws.substrait(Path("plan.substrait").read_bytes(), orders=orders, customers=customers)
     """
-    from watersmeet.spark.compile.results import QueryRequest
+    from watersmeet.spark.compile.frames import QueryRequest
     from watersmeet.spark.connectors.reading import read_sources
     from watersmeet.tools.substrait.relations import read_substrait
 
@@ -534,8 +534,8 @@ def explain(
     """
     from pyspark.sql import DataFrame
 
-    from watersmeet.spark.compile.results import QueryRequest, inline_results
-    from watersmeet.spark.compile.shards import shard_notes
+    from watersmeet.spark.compile.frames import QueryRequest, inline_results
+    from watersmeet.spark.session.workers import shard_notes
 
     # Values that are not DataFrames are refused below.
     sessions = [value.sparkSession for value in (query, right, *frames.values()) if isinstance(value, DataFrame)]
@@ -585,10 +585,9 @@ def advise(
         found = ws.advise(orders, deliveries, on="left.id = right.order_id", left_time="ordered")
         print(found.sql)
     """
-    from watersmeet.tools.advise.arrivals import join_pairs
+    from watersmeet.tools.advise.arrivals import join_pairs, sample_frame
     from watersmeet.tools.advise.pair import AdviceRequest, advise_pair
     from watersmeet.tools.advise.report import Advice
-    from watersmeet.tools.advise.sampling import sample_frame
 
     share = given_share("keep", keep)
     rows = positive("sample", sample) or 1
@@ -736,7 +735,7 @@ def _storage_of(project: Project) -> Storage:
 
 def _find_result(frame: DataFrame) -> QueryResult | None:
     """The query behind a DataFrame that a Watersmeet call returned; None for any other DataFrame."""
-    from watersmeet.spark.compile.results import result_of
+    from watersmeet.spark.compile.frames import result_of
 
     check_frame("query", frame)
     return result_of(frame)
@@ -744,7 +743,7 @@ def _find_result(frame: DataFrame) -> QueryResult | None:
 
 def _result_of_call(call: Call, frames: Mapping[str, DataFrame], options: StateOptions) -> DataFrame:
     """The DataFrame that a call stands for."""
-    from watersmeet.spark.compile.results import QueryRequest
+    from watersmeet.spark.compile.frames import QueryRequest
 
     stream_options = cast("StreamOptions", options)
     late = cast("LateRows", stream_options.get("late", "counted"))
@@ -763,7 +762,7 @@ def _result(
     spark: SparkSession, request: QueryRequest, watermarks: DataFrame | None, late: LateRows = "counted"
 ) -> DataFrame:
     """The DataFrame of the one query that is asked for; other calls know it again."""
-    from watersmeet.spark.compile.results import QueryResult, inline_results, remember
+    from watersmeet.spark.compile.frames import QueryResult, inline_results, remember
     from watersmeet.spark.run.build import build
     from watersmeet.spark.run.watching import note_input_times
 
@@ -799,7 +798,7 @@ def _chains(request: QueryRequest) -> ChainGroups | None:
 
 def _frame_sources(script: Script, frames: Mapping[str, DataFrame]) -> dict[str, Source]:
     """DataFrames as sources of a script. What a declaration says of a result goes before what its query has."""
-    from watersmeet.spark.compile.results import is_inlined
+    from watersmeet.spark.compile.frames import is_inlined
     from watersmeet.spark.run.build import source_of
 
     sources = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}

@@ -93,7 +93,7 @@ class EventTime:
 
     def source(self, name: str, frame: DataFrame, prefix: str = "") -> Source:
         """A DataFrame as a source of that name with this event time; ``prefix`` is what its arguments begin with."""
-        from watersmeet.spark.compile.results import is_inlined
+        from watersmeet.spark.compile.frames import is_inlined
         from watersmeet.spark.run.build import source_of
 
         check_frame(name, frame)
@@ -107,7 +107,7 @@ class EventTime:
 
     def scan(self, name: str, frame: DataFrame, prefix: str = "", clause: Clause | None = None) -> Scan:
         """Build the scan of a DataFrame; of an earlier result, without the watermarks that these arguments replace."""
-        from watersmeet.spark.compile.results import is_inlined, result_of
+        from watersmeet.spark.compile.frames import is_inlined, result_of
 
         result = result_of(frame)
         if result is None or not is_inlined(frame) or (self.column is None and self.lag is None):
@@ -342,7 +342,7 @@ def group_call(frame: DataFrame, options: GroupOptions, time: EventTime) -> Call
     source = time.source(ROWS, frame)
     if not options.aggregates:
         raise given.wrong("aggregates", {}, "expected one or more", 'write aggregates={"n": "count(*)"}.')
-    relation, bounds = _windowed(source, options)
+    relation, bounds = _window_relation(source, options)
     columns = [*bounds, *(quote(name) for name in options.by)]
     items = [*columns, *(f"{text} AS {quote(name)}" for name, text in options.aggregates.items())]
     emit = options.emit or ("stream" if bounds else "table")
@@ -352,7 +352,7 @@ def group_call(frame: DataFrame, options: GroupOptions, time: EventTime) -> Call
     return _with_time(read_script(text, "ws.group"), time, frame), {ROWS: source}
 
 
-def _windowed(source: Source, options: GroupOptions) -> tuple[str, tuple[str, ...]]:
+def _window_relation(source: Source, options: GroupOptions) -> tuple[str, tuple[str, ...]]:
     """The rows with their windows, as FROM has them, and the columns with the bounds of a window."""
     if options.window is None and options.gap is None:
         if options.slide is not None:

@@ -12,7 +12,7 @@ from tests.spark.frames import add_file, streamed
 
 import watersmeet as ws
 from watersmeet import WatersmeetError
-from watersmeet.tools.explain.physical import Explanation
+from watersmeet.tools.explain.query import Explanation
 
 pytestmark = pytest.mark.spark
 

@@ -34,12 +34,13 @@ AT_ONCE = 3
 
 
 def kind(run: Run) -> tuple[object, ...]:
-    """What makes a query another one. Runs that differ in their rows alone are measured once, and so are starts and
-    outer joins of Spark's own join on one store; a cluster has tests of its own.
+    """What makes a query another one. Runs that differ in their rows alone are measured once, and so are starts of
+    Spark's own join on one store, and its outer joins, beside which ours has as many rows; a cluster has its own tests.
     """
     is_start = run.starts > 0 or run.cold
     contender = MEMORY if is_start and not run.is_ours else run.contender
-    return contender, run.how if run.is_ours else "inner", run.starts > 0, run.cold, run.workload.shape == "hot"
+    how = run.how if run.is_ours or run.how == "inner" else "outer"
+    return contender, how, run.starts > 0, run.cold, run.workload.shape == "hot"
 
 
 @pytest.mark.spark

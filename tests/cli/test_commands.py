@@ -93,7 +93,7 @@ def test_check_notes_the_old_name_of_a_setting(shop: Path) -> None:
 
 
 def test_check_for_machines(shop: Path) -> None:
-    state = [{"query": "joined", "bounded_by": [{"by": "time", "what": "time"}]}]
+    state = [{"query": "joined", "sinks": ["joined"], "bounded_by": [{"by": "time", "what": "time"}]}]
     found = json.loads(watersmeet("check", shop, "--format", "json").stdout)
     assert found == {"queries": 1, "warnings": [], "state": state, "columns": {}}
 

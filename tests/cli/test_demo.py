@@ -13,8 +13,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from watersmeet.cli.demo import DemoResult, prepare_folder, show_result
-from watersmeet.cli.demo_data import DeliveryRow, OrderRow, Truth, Writer, make_streams
+from watersmeet.cli.demo import (
+    DeliveryRow,
+    DemoResult,
+    OrderRow,
+    Truth,
+    Writer,
+    make_streams,
+    prepare_folder,
+    show_result,
+)
 from watersmeet.errors import WatersmeetError
 
 

@@ -18,8 +18,7 @@ from tests.tools.studio.page.test_problems import webhook
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
-from watersmeet.cli.demo import run_demo
-from watersmeet.cli.demo_data import make_streams
+from watersmeet.cli.demo import make_streams, run_demo
 from watersmeet.cli.init import init_project
 from watersmeet.cli.run import Cluster
 from watersmeet.cli.script import open_script

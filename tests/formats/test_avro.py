@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.catalog import Source
-from watersmeet.codec.avro_decoding import AvroDecoder
-from watersmeet.codec.avro_encoding import encode_rows, schema_of
 from watersmeet.codec.avro_schema import read_schema
+from watersmeet.codec.avro_values import AvroDecoder, encode_rows, schema_of
 from watersmeet.codec.binary import SchemaError
 from watersmeet.formats import source_format
 

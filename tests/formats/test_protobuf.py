@@ -17,9 +17,8 @@ from tests import protobuf_messages
 from watersmeet.catalog import Source
 from watersmeet.codec.binary import SchemaError
 from watersmeet.formats.columns import NoColumnsError, columns_of
-from watersmeet.formats.protobuf.decoding import ProtobufDecoder
 from watersmeet.formats.protobuf.descriptor import DescriptorError, read_messages
-from watersmeet.formats.protobuf.encoding import ProtobufEncoder, ValueOfNoFieldError
+from watersmeet.formats.protobuf.values import ProtobufDecoder, ProtobufEncoder, ValueOfNoFieldError
 
 ORDER = protobuf_messages.message_class("shop.Order")
 STOCK = protobuf_messages.message_class("old.Stock")

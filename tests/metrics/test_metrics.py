@@ -24,10 +24,9 @@ from typer.testing import CliRunner
 from watersmeet.cli.app import app
 from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError
-from watersmeet.metrics.endpoint import serve_metrics
 from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics, backpressure_of, busy_share
 from watersmeet.metrics.progress import Progress, ProgressSchema, progress_of
-from watersmeet.metrics.prometheus import MetricsRegistry
+from watersmeet.metrics.prometheus import MetricsRegistry, serve_metrics
 from watersmeet.operators.core.operator import END_OF_INPUT
 
 GOLDEN = Path(__file__).parent / "metrics.txt"

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 from tests.operators.table_strategies import tuples
 
-from watersmeet.local.shards import MemoryStore, key_codes, step_in_shards
+from watersmeet.local.query import MemoryStore, key_codes, step_in_shards
 from watersmeet.operators.changelog.definition import freeze_bits
 from watersmeet.operators.core.operator import Emission, StreamOperator, Watermarks
 from watersmeet.operators.core.routing import Route

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from tests.operators.strategies import KINDS, Row, conditions
 
 from watersmeet.operators.changelog.definition import Bag, freeze_bits
-from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, TableJoinOperator
-from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
+from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, NestedLoopJoinOperator, TableJoinOperator
 from watersmeet.operators.core.changes import OP, POSITION, WEIGHT
 from watersmeet.operators.core.operator import Emission, Port
 from watersmeet.operators.state.layout import Budget

@@ -22,7 +22,7 @@ from tests.operators.sync import test_sync
 from tests.operators.table_strategies import drawn_joins
 from tests.operators.window import test_window_properties
 
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import MemoryStore
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.asof.definition import AsofReference
 from watersmeet.operators.changelog.definition import ChangelogReference

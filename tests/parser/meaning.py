@@ -14,8 +14,8 @@ from tests.case_files import FILES
 from watersmeet.catalog import Span
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import Script
+from watersmeet.parser.cursor import Token, tokenize
 from watersmeet.parser.formatter import gaps_of
-from watersmeet.parser.tokens import Token, tokenize
 
 ROOT = Path(__file__).parents[2]
 

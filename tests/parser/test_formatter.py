@@ -12,8 +12,8 @@ from tests.parser.meaning import comments, known_scripts, meaning, words
 from tests.parser.test_fuzz import SCRIPT, WORDS
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.parser.cursor import tokenize
 from watersmeet.parser.formatter import WIDTH
-from watersmeet.parser.tokens import tokenize
 from watersmeet.queries import format_script, read_script
 
 KNOWN = known_scripts()

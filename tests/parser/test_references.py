@@ -114,7 +114,7 @@ GIVEN_TO_SPARK = {
     "spark/connectors/files.py", "spark/connectors/snapshots.py", "spark/run/running.py",
     "spark/connectors/compaction.py",
     # None of a script.
-    "spark/run/rebuild_input.py", "spark/state/checkpoint.py", "cli/demo_data.py",
+    "spark/run/rebuild_input.py", "spark/state/checkpoint.py", "cli/demo.py",
 }  # fmt: skip
 """Every module that hands options to Spark: a new one must have them from `resolve_options`."""
 

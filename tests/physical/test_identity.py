@@ -9,7 +9,7 @@ import pytest
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.identity import canonical_json
 from watersmeet.physical import QueryPlan, join_plans, limits_of, plan_query
-from watersmeet.physical.difference import NamedIdentity, difference
+from watersmeet.physical.change import NamedIdentity, difference
 from watersmeet.physical.identity import identity_of, outcome_digest, scan_words
 from watersmeet.queries import analyze, read_script
 

@@ -9,8 +9,7 @@ from watersmeet.local.cells import CHANGE
 from watersmeet.local.query import LocalQuery
 from watersmeet.logical.query import nullable
 from watersmeet.operators import OPERATORS
-from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
-from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
+from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, NestedLoopJoinOperator
 from watersmeet.operators.core.condition import columns_of
 from watersmeet.operators.core.operator import LOADED
 from watersmeet.operators.group.kernel import GroupByOperator

@@ -14,8 +14,8 @@ from tests.spark import builtin_functions
 import watersmeet as ws
 from watersmeet.cli.check import spark_refusals
 from watersmeet.cli.script import open_script
+from watersmeet.formats.base import OPTIONS
 from watersmeet.formats.columns import FIXED
-from watersmeet.formats.options import OPTIONS
 from watersmeet.functions import builtin_signatures
 from watersmeet.logical.passes.comparisons import ANSI, NOT_COMPARED, READ_AS
 from watersmeet.schema import BY_NAME

@@ -141,7 +141,7 @@ def _sample_arrivals(
 ) -> dict[str, SampledRows]:
     """The first rows of every source; the declaration stays as it was written."""
     from watersmeet.spark.connectors.reading import resolve_options
-    from watersmeet.tools.advise.sampling import sample_source
+    from watersmeet.tools.advise.arrivals import sample_source
 
     placed = root_references(script, project.root.absolute())
     placed = resolve_paths(placed, project.root) if cluster.remote is None else placed

@@ -669,8 +669,7 @@ def demo(
         from watersmeet.cli.console import show_wait
 
         with show_wait("Generating orders and deliveries"):
-            from watersmeet.cli.demo import run_demo, run_kafka_demo
-            from watersmeet.cli.demo_data import make_streams
+            from watersmeet.cli.demo import make_streams, run_demo, run_kafka_demo
             from watersmeet.cli.run import Cluster
 
             streams = make_streams()

@@ -33,8 +33,8 @@ def examine_cluster(path: Path, cluster: Cluster, format: Format) -> None:
     results: list[CheckResult] = []
     with tempfile.TemporaryDirectory(prefix="watersmeet-doctor-") as folder, show_wait("Starting Spark") as indicator:
         spark = cluster.session(opened.project, Path(folder), opened.script)
-        from watersmeet.spark.compile.shards import parallel_tasks
         from watersmeet.spark.session.doctor import diagnose, needs_of
+        from watersmeet.spark.session.workers import parallel_tasks
         from watersmeet.tools.forecast.cluster import native_bytes
 
         indicator.wait_for("Asking the executors")

@@ -24,8 +24,7 @@ from watersmeet.metrics.history import read_history
 from watersmeet.operators import FAMILIES, OPERATORS
 from watersmeet.physical import QueryPlan, plan_query, read_chaining
 from watersmeet.tools.explain.parsed import render_script, script_as_json, script_topologies
-from watersmeet.tools.explain.physical import plan_details
-from watersmeet.tools.explain.query import PlanDetails, query_as_json, query_topology, render_query
+from watersmeet.tools.explain.query import PlanDetails, plan_details, query_as_json, query_topology, render_query
 from watersmeet.tools.explain.svg import draw
 from watersmeet.tools.explain.topology import Topology
 from watersmeet.tools.forecast.cluster import (

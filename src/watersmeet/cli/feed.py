@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from watersmeet.catalog import Source
 from watersmeet.cli.script import open_script
-from watersmeet.codec.avro_encoding import encode_rows, schema_of
+from watersmeet.codec.avro_values import encode_rows, schema_of
 from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.formats.debezium import DECIMALS
 from watersmeet.formats.kafka import Kafka

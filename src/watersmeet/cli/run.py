@@ -32,12 +32,11 @@ from watersmeet.cli.studio import Page, PageHooks, alert_problems, check_webhook
 from watersmeet.errors import WatersmeetError, escape_controls
 from watersmeet.formats.packages import JARS, formats_in
 from watersmeet.locations import Storage, checkpoint_at, is_local, resolve_references
-from watersmeet.metrics.endpoint import LOOPBACK, NAMES, serve_metrics
 from watersmeet.metrics.history import Recorder
 from watersmeet.metrics.logs import LogOptions, guard_observer, log
-from watersmeet.metrics.prometheus import MetricsRegistry, make_size_probe
+from watersmeet.metrics.prometheus import LOOPBACK, NAMES, MetricsRegistry, make_size_probe, serve_metrics
 from watersmeet.project import Project, absolute_path, has_local_storage, storage_folder, storage_location
-from watersmeet.tools.forecast.alerts import ForecastMonitor
+from watersmeet.tools.forecast.query import ForecastMonitor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,8 +24,8 @@ from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.local.cells import FAILURES, NeedsSparkError
 from watersmeet.locations import Storage
-from watersmeet.metrics.endpoint import bind_failure, is_loopback
 from watersmeet.metrics.progress import Progress
+from watersmeet.metrics.prometheus import bind_failure, is_loopback
 from watersmeet.project import SPEC_NAME
 from watersmeet.tools.studio.board.model import blank_other_queries
 from watersmeet.tools.studio.drawing import draw_timeline

@@ -193,14 +193,14 @@ class Join(ParsedJoin):
 
     ``clauses`` follow its condition. ``operator``: the operator that a Substrait plan names, so that the planner does
     not choose (FT-3). ``implied``: what it compares without ON and USING. ``membership``: it was written as a subquery.
-    ``is_lookup``: it was written FOR SYSTEM_TIME AS OF PROCTIME(), so that a stream must look up a table.
+    ``at_processing_time``: it was written FOR SYSTEM_TIME AS OF PROCTIME(), so that a stream must look up a table.
     """
 
     clauses: tuple[Clause, ...] = ()
     operator: Literal["merge"] | None = None
     implied: ImpliedCondition = "key"
     membership: Membership | None = None
-    is_lookup: bool = False
+    at_processing_time: bool = False
 
     @property
     def is_plain(self) -> bool:

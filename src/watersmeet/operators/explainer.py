@@ -290,6 +290,10 @@ class FamilyTracer:
         """The reason why a row and one of the other side with equal keys are not a pair; None: they would be one."""
         return None
 
+    def preference(self, context: TraceContext, port: int, row: Row, other: Row) -> tuple[int, str]:
+        """The distance of a fitting row of the other side from being chosen, and the reason if it was not."""
+        return 0, "they were not in the state at the same time"
+
 
 def is_untrue(part: Expr, row: Row) -> bool:
     """Whether a condition is known not to be true of a row: false, or unknown to SQL."""

@@ -10,8 +10,7 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.logical.expressions import AGGREGATES, EACH, FILTERED, SORTS, Expr, constants_of
 from watersmeet.logical.nodes import CalledFunction
 from watersmeet.operators.core.aggregates import NAMES, function_of
-from watersmeet.parser.cursor import Cursor
-from watersmeet.parser.tokens import Token
+from watersmeet.parser.cursor import Cursor, Token
 from watersmeet.schema import BY_NAME
 
 _GRAMMAR = frozenset({

@@ -13,12 +13,10 @@ from dataclasses import replace
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import CLOSED, LISTED, Expr, Op
 from watersmeet.parser.calls import read_call
-from watersmeet.parser.cursor import Cursor, skip_brackets
-from watersmeet.parser.leaves import NO_OPERAND, SUFFIXES, read_operand
+from watersmeet.parser.cursor import Cursor, skip_brackets, tokenize
+from watersmeet.parser.leaves import NO_OPERAND, SUFFIXES, read_operand, read_type
 from watersmeet.parser.references import text_leaf
 from watersmeet.parser.subqueries import at_subquery, read_scalar, read_subquery
-from watersmeet.parser.tokens import tokenize
-from watersmeet.parser.types import read_type
 
 LONGEST_CHAIN = 200
 """The number of operators of one level that may follow each other: the tree of a sum is as deep as the sum is long."""

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from watersmeet.parser.cursor import Grammar, TokenLayout
+from watersmeet.parser.cursor import Grammar, Token, TokenLayout
 from watersmeet.parser.statements import read_statements
-from watersmeet.parser.tokens import Token
 
 _CLOSING = {"/*": "*/", "{#": "#}"}
 

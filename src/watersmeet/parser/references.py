@@ -15,8 +15,7 @@ from sqlglot.errors import ParseError
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.logical.expressions import Expr, Reference
 from watersmeet.parser.calls import NAMES_FIELDS, ZIP, find_aggregate, note_calls, read_aggregate, without_functions
-from watersmeet.parser.cursor import SUBQUERY_HINT, Cursor
-from watersmeet.parser.tokens import Token
+from watersmeet.parser.cursor import SUBQUERY_HINT, Cursor, Token
 from watersmeet.schema import quote
 
 _PREFIX = "SELECT ("

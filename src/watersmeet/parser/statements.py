@@ -1,19 +1,372 @@
-"""Scripts: statements one after the other, each ended by ``;``."""
+"""Scripts: statements one after the other, each ended by ``;``, and the declarations among them.
+
+Declarations are CREATE STREAM, CREATE TABLE and CREATE SINK, with their lists of options.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from watersmeet.catalog import Sink
+from watersmeet.catalog import NOWHERE, Amount, Field, Sink, Source, SourceKind, Span, Watermark
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.logical.nodes import Query, Script, Setting, View
-from watersmeet.parser.cursor import Cursor, Grammar
-from watersmeet.parser.declarations import Stream, read_sink, read_source
-from watersmeet.parser.expressions import too_deep
+from watersmeet.formats import FEEDS
+from watersmeet.locations import remember_secret
+from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import Query, Script, Setting, Values, View
+from watersmeet.parser.cursor import Cursor, Grammar, readable_tokens
+from watersmeet.parser.expressions import read_or, too_deep
+from watersmeet.parser.leaves import read_amount, read_type
 from watersmeet.parser.queries import at_view, read_query, read_view, read_with
-from watersmeet.parser.tokens import readable_tokens
-from watersmeet.parser.unsupported import refuse_statement
+from watersmeet.parser.unsupported import (
+    refuse_after_columns,
+    refuse_constraint,
+    refuse_if_not_exists,
+    refuse_instead_of_columns,
+    refuse_statement,
+    refuse_watermark_after_columns,
+)
+from watersmeet.schema import BY_NAME, INTEGERS
+
+_OPTIONS_HINT = "write `OPTIONS (path '/data', 'a.b' 'value')`."
+
+
+def read_format(cursor: Cursor) -> str | None:
+    """``USING format`` if it comes next."""
+    if not cursor.take("USING"):
+        return None
+    hint = "write the name of a Spark data source, for example `USING parquet`."
+    if cursor.peek().kind == "string":
+        return cursor.next().value
+    return ".".join(cursor.take_path("a format", hint))
+
+
+def read_options(cursor: Cursor) -> dict[str, str]:
+    """``OPTIONS (name value, ...)`` if it comes next, else none."""
+    options: dict[str, str] = {}
+    if not cursor.take("OPTIONS"):
+        return options
+    opening = cursor.position
+    cursor.expect("(", _OPTIONS_HINT)
+
+    def read_option(cursor: Cursor) -> None:
+        first = cursor.peek()
+        key = _read_key(cursor)
+        if cursor.take("="):
+            cursor.layout.operators.add(cursor.position - 1)
+        if key in options:
+            parameters = {"name": key, "before": f"`{options[key]}`", "hint": "give every option once."}
+            cursor.refusals.append(Refusal("DUPLICATE_NAME", parameters, cursor.place(first, cursor.previous)))
+        options[key] = _read_value(cursor)
+        remember_secret(key, options[key])
+
+    cursor.read_list(read_option, on_lines=True)
+    if not cursor.at(")"):
+        raise cursor.separator_failure((), "`,` or `)`", _OPTIONS_HINT)
+    cursor.next()
+    cursor.close_list(opening)
+    return options
+
+
+def _read_key(cursor: Cursor) -> str:
+    if cursor.peek().kind == "string":
+        return cursor.next().value
+    return ".".join(cursor.take_path("the name of an option", _OPTIONS_HINT))
+
+
+def _read_value(cursor: Cursor) -> str:
+    token = cursor.peek()
+    sign = cursor.next().text if cursor.at("-") and cursor.peek(1).kind == "number" else ""
+    if cursor.peek().kind in ("string", "number") or token.word in ("TRUE", "FALSE"):
+        return sign + cursor.next().value
+    raise cursor.failure("the value of the option", "put the value in quotes: `OPTIONS (path '/data')`.")
+
+
+def read_values(cursor: Cursor, hint: str) -> Values:
+    """``(column value, ...)``."""
+    cursor.expect("(", hint)
+    values: list[tuple[str, Expr]] = []
+    while True:
+        name = cursor.take_name("the name of a column", hint)
+        if any(name.value.lower() == column.lower() for column, _ in values):
+            raise cursor.failure("a column that has no value yet", "give every column once.", name)
+        values.append((name.value, read_or(cursor)))
+        if not cursor.take(","):
+            break
+    cursor.expect(")", hint)
+    return tuple(values)
+
+
+_COLUMNS_HINT = "write `CREATE STREAM orders (id BIGINT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 5 SECONDS)`."
+_TABLE_HINT = (
+    "write `CREATE TABLE rates (id BIGINT, rate DOUBLE, t TIMESTAMP, PRIMARY KEY (id), WATERMARK FOR t AS t)`."
+)
+_KEY_HINT = "write `PRIMARY KEY (id)`, for example."
+_LIST_HINT = "separate columns with commas and close the list with `)`."
+_ORDER_HINT = "name one column: `ORDER BY t`."
+_IDLE_HINT = "write a duration, for example `IDLE AFTER 30s`."
+_WATERMARK_HINT = "write `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
+
+_FEEDS = tuple(feed.name for feed in FEEDS)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A declared stream or table, and the condition under which its rows are heartbeats."""
+
+    source: Source
+    heartbeat: Expr | None = None
+
+
+@dataclass
+class _Columns:
+    """The parsed content of the bracket of a stream or table."""
+
+    fields: list[Field] = field(default_factory=list[Field])
+    watermarks: list[Watermark] = field(default_factory=list[Watermark])
+    heartbeat: Expr | None = None
+    primary_key: tuple[str, ...] = ()
+
+
+def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
+    """``CREATE STREAM | TABLE name (columns, key and watermarks) [USING format] [OPTIONS (...)]``, and what follows.
+
+    That is ``ORDER BY column`` for a stream and ``CHANGES FROM feed`` for a table.
+    """
+    first, hint = cursor.position, _COLUMNS_HINT if kind == "stream" else _TABLE_HINT
+    cursor.skip(2)
+    refuse_if_not_exists(cursor)
+    name = cursor.take_name(f"the name of the {kind}", hint)
+    if (refused := refuse_instead_of_columns(cursor, kind, name.text)) is not None:
+        raise refused
+    # Without columns, those of the data are meant.
+    columns = _Columns() if cursor.at("USING") else _read_columns(cursor, kind, hint)
+    changes = _read_changes(cursor, kind, None)
+    format_ = read_format(cursor)
+    changes = _read_changes(cursor, kind, changes)
+    options = read_options(cursor)
+    changes = _read_changes(cursor, kind, changes)
+    if kind == "table" and cursor.at("ORDER", "BY"):
+        hint = "leave it out: a table's versions follow its watermarked column."
+        raise cursor.refuse_unsupported("ORDER BY of a table", hint, 2)
+    order, order_span = _read_order(cursor)
+    if not cursor.at_end:
+        if (refused := refuse_after_columns(cursor, name.text)) is not None:
+            raise refused
+        if cursor.at("WATERMARK"):
+            raise refuse_watermark_after_columns(cursor, kind, name.text, columns=bool(columns.fields))
+        words = ("USING",) * (format_ is None) + ("OPTIONS",) * (not options)
+        words = () if order else (*words, *(("ORDER BY",) if kind == "stream" else ("CHANGES",) * (changes is None)))
+        raise cursor.misspelt(words, " or ".join((*words, "`;`")), "end the statement with `;`.")
+    source = Source(
+        name.value, tuple(columns.fields), tuple(columns.watermarks), kind, format_, options, cursor.span_from(first),
+        order, order_span, columns.primary_key, changes,
+    )  # fmt: skip
+    return Stream(source, columns.heartbeat)
+
+
+def _read_changes(cursor: Cursor, kind: SourceKind, before: str | None) -> str | None:
+    """``CHANGES FROM feed`` if it comes next, else ``before``."""
+    if not cursor.at("CHANGES", "FROM"):
+        return before
+    if kind == "stream":
+        raise cursor.refuse_unsupported("CHANGES FROM of a stream", "write CREATE TABLE: a stream only adds rows.", 2)
+    if before is not None:
+        raise cursor.failure("`;`", "write CHANGES FROM once.")
+    cursor.skip(2)
+    if cursor.peek().word.lower() not in _FEEDS:
+        hint = f"write {' or '.join(f'`CHANGES FROM {feed}`' for feed in _FEEDS)}."
+        raise cursor.misspelt(_FEEDS, " or ".join(_FEEDS), hint)
+    return cursor.next().word.lower()
+
+
+def _read_order(cursor: Cursor) -> tuple[str | None, Span]:
+    first = cursor.position
+    if not cursor.take("ORDER", "BY"):
+        return None, NOWHERE
+    column = cursor.take_name("the name of a column", _ORDER_HINT)
+    if cursor.at_any({",", "DESC", "NULLS"}):
+        raise cursor.failure("`;`", f"{_ORDER_HINT[:-1]}, from the earliest row to the latest.")
+    cursor.take("ASC")
+    return column.value, cursor.span_from(first)
+
+
+def read_sink(cursor: Cursor) -> Sink:
+    """``CREATE SINK name [(columns)] USING format [OPTIONS (...)]``."""
+    first = cursor.position
+    cursor.skip(2)
+    hint = "write `CREATE SINK joined USING parquet OPTIONS (path '/data/joined')`."
+    refuse_if_not_exists(cursor)
+    name = cursor.take_name("the name of the sink", hint)
+    fields = _read_fields(cursor) if cursor.at("(") else ()
+    format_ = read_format(cursor)
+    if format_ is None:
+        raise refuse_after_columns(cursor, name.text) or cursor.misspelt(("USING",), "`USING`", hint)
+    options = read_options(cursor)
+    if not cursor.at_end:
+        words = ("OPTIONS",) * (not options)
+        raise refuse_after_columns(cursor, name.text) or cursor.misspelt(
+            words, " or ".join((*words, "`;`")), "end the statement with `;`."
+        )
+    return Sink(name.value, format_, options, cursor.span_from(first), fields)
+
+
+def _read_fields(cursor: Cursor) -> tuple[Field, ...]:
+    """The columns of a sink, which have types and nothing else."""
+    opening = cursor.position
+    cursor.next()
+    fields = cursor.read_list(_read_sink_field, on_lines=True)
+    if not cursor.at(")"):
+        raise cursor.separator_failure((), "`,` or `)`", _LIST_HINT)
+    cursor.next()
+    cursor.close_list(opening)
+    return fields
+
+
+def _read_sink_field(cursor: Cursor) -> Field:
+    if cursor.at("WATERMARK", "FOR") or cursor.at("PRIMARY", "KEY"):
+        raise cursor.failure("a column", "leave it out: a sink has only columns.")
+    return _read_field(cursor)
+
+
+def _read_columns(cursor: Cursor, kind: SourceKind, hint: str) -> _Columns:
+    opening = cursor.position
+    cursor.expect("(", hint)
+    columns = _Columns()
+    while True:
+        cursor.may_break()
+        begin = cursor.position
+        try:
+            _read_entry(cursor, kind, columns)
+        except WatersmeetError as error:
+            cursor.position = begin
+            if not _skip_entry(cursor):
+                raise
+            # Record the error of one column, so that the others are parsed and all mistakes are reported.
+            cursor.refusals += error.refusals
+        if not cursor.take(",") and cursor.at(")"):
+            break
+    cursor.next()
+    cursor.close_list(opening)
+    return columns
+
+
+def _read_entry(cursor: Cursor, kind: SourceKind, columns: _Columns) -> None:
+    """A column, a watermark or the primary key, up to the comma or bracket behind it."""
+    is_watermark = cursor.at("WATERMARK", "FOR")
+    if is_watermark:
+        columns.watermarks.append(_read_watermark(cursor, columns))
+    elif cursor.at("PRIMARY", "KEY"):
+        columns.primary_key = _read_primary_key(cursor, kind, columns.primary_key)
+    else:
+        columns.fields.append(_read_field(cursor))
+    if not cursor.at_any({",", ")"}):
+        words = ("IDLE", "HEARTBEAT") if is_watermark else ()
+        refused = cursor.separator_failure if cursor.peek(1).is_name else cursor.misspelt
+        wrong = refuse_constraint(cursor) or refused(words, "`,` or `)`", _LIST_HINT)
+        if not _starts_entry(cursor):
+            raise wrong
+        # Parsing continues as if the comma were there, so that all mistakes are reported.
+        cursor.refusals += wrong.refusals
+
+
+def _starts_entry(cursor: Cursor) -> bool:
+    """Whether a column with its type, a watermark or the primary key begins here, before which a comma is missing."""
+    is_column = cursor.peek().is_name and cursor.peek(1).word in BY_NAME
+    return is_column or cursor.at("WATERMARK", "FOR") or cursor.at("PRIMARY", "KEY", "(")
+
+
+def _skip_entry(cursor: Cursor) -> bool:
+    """Go to the comma or bracket behind an entry; False if the statement ends before."""
+    depth = 0
+    while not cursor.at_end:
+        if depth <= 0 and cursor.at_any({",", ")"}):
+            return True
+        depth += {"(": 1, "[": 1, "<": 1, ")": -1, "]": -1, ">": -1}.get(cursor.next().word, 0)
+    return False
+
+
+def _read_primary_key(cursor: Cursor, kind: SourceKind, before: tuple[str, ...]) -> tuple[str, ...]:
+    if kind == "stream":
+        raise cursor.refuse_unsupported("PRIMARY KEY of a stream", "leave it out: a stream only adds rows.", 2)
+    if before:
+        raise cursor.failure("`,` or `)`", "write PRIMARY KEY once.")
+    cursor.skip(2)
+    cursor.expect("(", _KEY_HINT)
+    names = cursor.read_list(lambda cursor: cursor.take_name("the name of a column", _KEY_HINT).value)
+    cursor.expect(")", _KEY_HINT)
+    return names
+
+
+def _read_field(cursor: Cursor) -> Field:
+    name = cursor.take_name("a column", _COLUMNS_HINT)
+    if name.word == "WATERMARK" and (not cursor.peek(1).word or cursor.at_any({"AS"}, ahead=1)):
+        raise cursor.misspelt(("FOR",), "FOR", _WATERMARK_HINT)
+    if cursor.at("AS"):
+        hint = "compute it in a view: `CREATE VIEW v AS SELECT STREAM *, ... AS x FROM s`."
+        if cursor.at_any({"PROCTIME"}, ahead=1):
+            hint = "leave it out, and write `JOIN v FOR SYSTEM_TIME AS OF PROCTIME()` where a stream looks up a table."
+        raise cursor.refuse_unsupported("A computed column", hint)
+    type_ = read_type(cursor)
+    if type_ in ("CHAR", "VARCHAR"):
+        parameters = {"type": type_, "hint": f"write STRING, or {type_}(20), for example: it needs a length."}
+        cursor.refusals.append(Refusal("UNKNOWN_TYPE", parameters, cursor.place(cursor.previous)))
+    nullable = not cursor.take("NOT", "NULL")
+    if cursor.at("COMMENT") and cursor.peek(1).kind == "string":
+        cursor.skip(2)
+    return Field(name.value, type_, nullable)
+
+
+def _read_watermark(cursor: Cursor, columns: _Columns) -> Watermark:
+    first = cursor.position
+    cursor.skip(2)
+    column = cursor.take_name("the name of a column", _WATERMARK_HINT)
+    cursor.expect("AS", _WATERMARK_HINT)
+    again = cursor.peek()
+    if not again.is_name or again.value.lower() != column.value.lower():
+        raise cursor.failure(
+            f"`{column.text}`", f"write `WATERMARK FOR {column.text} AS {column.text} - INTERVAL 5 SECONDS`."
+        )
+    cursor.next()
+    if cursor.at("-"):
+        cursor.layout.operators.add(cursor.position)
+    lag = read_amount(cursor) if cursor.take("-") else _no_lag(column.value, columns.fields)
+    watermark = Watermark(column.value, lag, cursor.span_from(first))
+    while True:
+        cursor.may_break()
+        if cursor.at("IDLE", "AFTER"):
+            watermark = replace(watermark, idle=_read_idle(cursor, watermark))
+        elif cursor.at("HEARTBEAT", "WHEN"):
+            columns.heartbeat = _read_heartbeat(cursor, columns)
+        else:
+            cursor.layout.breaks.discard(cursor.position)
+            return watermark
+
+
+def _read_idle(cursor: Cursor, watermark: Watermark) -> int:
+    if watermark.idle is not None:
+        raise cursor.failure("`,` or `)`", "write IDLE AFTER once for every watermark.")
+    cursor.skip(2)
+    token = cursor.peek()
+    amount = read_amount(cursor)
+    if not amount.is_interval or amount.value <= 0:
+        raise cursor.failure("a duration above zero", _IDLE_HINT, token)
+    return amount.value
+
+
+def _read_heartbeat(cursor: Cursor, columns: _Columns) -> Expr:
+    if columns.heartbeat is not None:
+        hint = "write HEARTBEAT WHEN once: a row is a heartbeat for all watermarks of its stream, or for none."
+        raise cursor.failure("`,` or `)`", hint)
+    cursor.skip(2)
+    return read_or(cursor)
+
+
+def _no_lag(column: str, fields: list[Field]) -> Amount:
+    """Zero in the unit of the column: a number for an integer, else an interval."""
+    is_integer = any(f.name.lower() == column.lower() and f.type in INTEGERS for f in fields)
+    return Amount(0, is_interval=not is_integer)
+
 
 Statement = Stream | Sink | Setting | Query | tuple[View, ...]
 

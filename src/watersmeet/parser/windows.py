@@ -16,9 +16,8 @@ from watersmeet.duration import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import Expr, Reference, column
 from watersmeet.logical.nodes import Item, Lateral, Query, Relation, Scan, Star, WindowFunction
-from watersmeet.parser.cursor import Cursor
+from watersmeet.parser.cursor import Cursor, Token
 from watersmeet.parser.leaves import read_amount, starts_amount
-from watersmeet.parser.tokens import Token
 from watersmeet.parser.unsupported import at_clause
 from watersmeet.schema import quote
 

@@ -15,8 +15,8 @@ from tests.examples import examples
 from tests.operators.changelog.test_changelog import database, expect_agreement, expect_same, quick  # noqa: F401  # pyright: ignore[reportUnusedImport] - a fixture
 from tests.operators.table_strategies import TINY, drawn_joins, emitted
 
-from watersmeet.operators.changelog import nested
-from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
+from watersmeet.operators.changelog import kernel
+from watersmeet.operators.changelog.kernel import NestedLoopJoinOperator
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.condition import Apply, ColumnRef
 from watersmeet.operators.core.operator import Port
@@ -58,7 +58,7 @@ def test_pairs_are_looked_at_in_parts_without_a_trace(data: st.DataObject, size:
     drawn = data.draw(drawn_joins(nested=True))
     batches = data.draw(drawn.histories(3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nested, "PAIRS_AT_ONCE", size)
+        patch.setattr(kernel, "PAIRS_AT_ONCE", size)
         expect_same(drawn, batches, [False] * len(batches))
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.local.query import BatchOutput, LocalFrame, LocalQuery, prepare_port, watermarks_of
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import BatchOutput, LocalFrame, LocalQuery, MemoryStore, prepare_port, watermarks_of
 from watersmeet.operators.core.chain import Chain, Inlet, Link
 from watersmeet.operators.core.matching import Ints, as_int64
 from watersmeet.operators.core.operator import Emission, StepReport, Watermarks

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import MemoryStore
 from watersmeet.operators.core.aggregates import FUNCTIONS, canonical_name, function_of, result_type
 from watersmeet.operators.core.operator import END_OF_INPUT, Emission, StateOverflowError
 from watersmeet.operators.core.order import SortColumn

@@ -26,7 +26,7 @@ from tests.operators.group.test_group import (
     tuples,
 )
 
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import MemoryStore
 from watersmeet.operators.core.operator import StateOverflowError
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.group import groups as stored_groups

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import MemoryStore
 from watersmeet.operators.core.operator import END_OF_INPUT, Port, StateOverflowError
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.latest.kernel import LatestOperator

@@ -17,8 +17,7 @@ from tests.operators.core.test_chain import arrived, planned, queries, quick
 from tests.operators.test_chains import STREAMS, batches, found
 
 from watersmeet.local.cells import NeedsSparkError
-from watersmeet.local.query import LocalQuery
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import LocalQuery, MemoryStore
 from watersmeet.operators import OPERATORS, state_schema_of
 from watersmeet.operators.core.identity import canonical_json
 from watersmeet.operators.core.matching import Ints

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import MemoryStore
 from watersmeet.operators.core import rowwise
 from watersmeet.operators.core.operator import NOW, RUN, Port, StepReport, Watermarks
 from watersmeet.operators.window.definition import WindowReference

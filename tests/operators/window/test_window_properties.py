@@ -15,7 +15,7 @@ from tests.examples import examples
 from tests.operators.interval.test_interval import forget_decoded_runs
 from tests.operators.window_strategies import Batch, cut, histories, joins, sequences, with_partitions_by_key
 
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import MemoryStore
 from watersmeet.operators.core.operator import Emission, StateOverflowError
 from watersmeet.operators.core.rowwise import ReferenceStep
 from watersmeet.operators.state.state_schema import ShardInspector

@@ -35,6 +35,10 @@ def test_types_and_nullability_are_those_of_spark(spark: SparkSession, name: str
 
 def _call(name: str, args: list[str]) -> str:
     called, _, how = name.partition(" ")
+    if called.startswith("percentile"):
+        part = "array(0.25, 0.5)" if how == "list" else "0.5"
+        in_group = f"{called}({part}) WITHIN GROUP (ORDER BY {args[0]})"
+        return f"percentile({args[0]}, {part})" if called == "percentile" else in_group
     if how == "filtered":
         return f"{called}({args[0]}) FILTER (WHERE {args[1]})"
     return f"{called}({how} {', '.join(args)})"

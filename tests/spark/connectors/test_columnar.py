@@ -21,7 +21,7 @@ from watersmeet.physical.columnar import sources_of_columns
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.connectors.reading import find_files, read_sources
 from watersmeet.spark.run.build import build
-from watersmeet.tools.explain.physical import render
+from watersmeet.tools.explain.query import render
 
 pytestmark = pytest.mark.spark
 

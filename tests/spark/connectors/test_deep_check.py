@@ -104,7 +104,7 @@ def test_sinks_that_are_not_there_or_cannot_take_the_rows(
         line["file"]: "WRONG_OPTION",
     }
     assert 'column "n" is of type integer but expression is of type text' in found[line["typed"]][1]
-    assert 'column "n" of relation "deep_other" does not exist' in found[line["other"]][1]
+    assert "it has no column `n`" in found[line["other"]][1]
     assert "no unique or exclusion constraint" in found[line["keyless"]][1]
     assert "a-file is a file" in found[line["file"]][1]
     with psycopg.connect(postgres) as connection:

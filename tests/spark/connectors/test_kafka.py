@@ -18,8 +18,7 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.catalog import Sink
-from watersmeet.cli.demo import run_kafka_demo
-from watersmeet.cli.demo_data import make_streams
+from watersmeet.cli.demo import make_streams, run_kafka_demo
 from watersmeet.cli.run import Cluster
 from watersmeet.cli.servers import Broker
 from watersmeet.errors import Refusal, WatersmeetError
@@ -28,8 +27,7 @@ from watersmeet.queries import analyze, read_script
 from watersmeet.spark.connectors.sinks import SinkTarget
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.run.watching import Listeners
-from watersmeet.tools.advise.arrivals import disorder, numbers_of
-from watersmeet.tools.advise.sampling import sample_source
+from watersmeet.tools.advise.arrivals import disorder, numbers_of, sample_source
 from watersmeet.tools.trace import questions
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)

@@ -476,8 +476,8 @@ def _number(value: Any) -> Any:
 
 
 def test_values_of_records_in_avro_are_exact_or_malformed() -> None:
-    from watersmeet.codec.avro_decoding import AvroDecoder
     from watersmeet.codec.avro_schema import read_schema
+    from watersmeet.codec.avro_values import AvroDecoder
 
     numbers = [
         end + step for end in (-(2**31), -(2**15), -128, 0, 127, 255, 2**15, 2**16, 2**31 - 1) for step in (-1, 0, 1)
@@ -513,15 +513,15 @@ def test_times_of_records_in_protobuf_are_exact_or_malformed(kind: str, limit: t
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.timestamp_pb2 import Timestamp
 
-    from watersmeet.formats.protobuf import decoding
+    from watersmeet.formats.protobuf import values
 
     ends = [end + step for end in (*limit, 0, 2**62) for step in (-1, 0, 1)]
     ends += [2**63 - 1, -(2**63), -(2**63) + 1, MOST_SECONDS, MOST_SECONDS + 1, -MOST_SECONDS - 1]
     made = Timestamp if kind == "timestamps" else Duration
-    messages = decoding.ParsedMessages(
+    messages = values.ParsedMessages(
         [made(seconds=end) for end in ends], np.arange(len(ends)), np.zeros(len(ends), bool)
     )
-    read = getattr(decoding, kind)(messages).cast(pa.int64()).to_pylist()
+    read = getattr(values, kind)(messages).cast(pa.int64()).to_pylist()
     fits = [limit[0] <= end <= limit[1] for end in ends]
     assert [not bad for bad in messages.bad.tolist()] == fits
     assert [value for value, fit in zip(read, fits, strict=True) if fit] == [

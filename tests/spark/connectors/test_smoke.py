@@ -24,7 +24,7 @@ SMOKE = {
     "files.FileSinkConnector": "test_file_sinks.py::test_a_repeated_batch_takes_the_place_of_its_files",
     "postgres.PostgresConnector": "test_sinks.py::test_rows_are_put_in_replaced_and_deleted_by_key",
     "kafka.KafkaSinkConnector": "test_kafka.py::test_keys_come_out_as_they_went_in",
-    "changes.row_changes": "test_feeds.py::test_debezium_records_become_a_snapshot_and_a_static_table_joins",
+    "reading.row_changes": "test_feeds.py::test_debezium_records_become_a_snapshot_and_a_static_table_joins",
     "records.decode_records": "test_kafka.py::test_keys_come_out_as_they_went_in",
     "debezium.debezium_changes": "test_feeds.py::test_debezium_records_become_a_snapshot_and_a_static_table_joins",
     "delta.delta_changes": "test_feeds.py::test_delta_tells_rows_before_and_after",

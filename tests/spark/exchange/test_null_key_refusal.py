@@ -8,7 +8,7 @@ import pytest
 from tests.operators.test_shards import CODES, COMPUTED, coded
 
 from watersmeet.errors import WorkerRefusalError, refusal_in
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import MemoryStore
 from watersmeet.operators.core.chain import Link
 from watersmeet.operators.state.format import FORMAT
 from watersmeet.spark.exchange.stateful import JoinStage, _check_owner  # pyright: ignore[reportPrivateUsage]

@@ -15,7 +15,7 @@ from typing import Literal
 
 import pytest
 
-from watersmeet.spark.private.launch import worker_python
+from watersmeet.spark.private.jvm import worker_python
 from watersmeet.spark.private.prefork_client import PREFORK_DIR, SOCKET
 from watersmeet.spark.private.prefork_server import DAEMON, WORKER, spark_worker_environ
 

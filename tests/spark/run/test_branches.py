@@ -15,8 +15,8 @@ from watersmeet.metrics.progress import Progress
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import Trigger, run_script
+from watersmeet.spark.run.starts import Accepting
 from watersmeet.spark.run.watching import Listeners
-from watersmeet.spark.state.changes import Accepting
 
 pytestmark = pytest.mark.spark
 

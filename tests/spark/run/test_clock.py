@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.physical.difference import NamedIdentity
+from watersmeet.physical.change import NamedIdentity
 from watersmeet.spark.private.files import LocalFolder
 from watersmeet.spark.private.writers import FORMAT
 from watersmeet.spark.run.starts import check_clocks, take_clocks

@@ -18,9 +18,8 @@ import pytest
 
 from watersmeet import operators as families
 from watersmeet.errors import WatersmeetError
-from watersmeet.metrics.endpoint import serve_metrics
 from watersmeet.metrics.progress import Progress
-from watersmeet.metrics.prometheus import MetricsRegistry
+from watersmeet.metrics.prometheus import MetricsRegistry, serve_metrics
 from watersmeet.operators.core.operator import StreamOperator
 from watersmeet.queries import read_script
 from watersmeet.spark.run.watching import Listeners

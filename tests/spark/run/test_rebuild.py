@@ -21,8 +21,8 @@ from watersmeet.spark.private.files import UnknownStateError
 from watersmeet.spark.run import rebuild
 from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.starts import Accepting
 from watersmeet.spark.run.watching import Listeners
-from watersmeet.spark.state.changes import Accepting
 from watersmeet.tools.testing import Case, CaseBatch
 from watersmeet.tools.testing.execute import outcomes_of
 

@@ -15,8 +15,7 @@ import watersmeet as ws
 from watersmeet.catalog import Source
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
-from watersmeet.tools.advise.arrivals import SampledRows, numbers_of
-from watersmeet.tools.advise.sampling import sample_frame
+from watersmeet.tools.advise.arrivals import SampledRows, numbers_of, sample_frame
 
 pytestmark = pytest.mark.spark
 

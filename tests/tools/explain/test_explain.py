@@ -14,8 +14,14 @@ from watersmeet.operators import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.tools.explain.parsed import render_script, script_as_json
-from watersmeet.tools.explain.physical import plan_details, render
-from watersmeet.tools.explain.query import PlanDetails, query_as_json, query_topology, render_query
+from watersmeet.tools.explain.query import (
+    PlanDetails,
+    plan_details,
+    query_as_json,
+    query_topology,
+    render,
+    render_query,
+)
 from watersmeet.tools.explain.topology import Topology
 
 GOLDEN = Path(__file__).parent / "golden"

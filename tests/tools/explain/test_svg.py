@@ -18,8 +18,7 @@ from watersmeet.operators import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.tools.explain.parsed import script_topologies
-from watersmeet.tools.explain.physical import Explanation, plan_details
-from watersmeet.tools.explain.query import query_topology
+from watersmeet.tools.explain.query import Explanation, plan_details, query_topology
 from watersmeet.tools.explain.svg import MOST_ACROSS, BoxPlace, card_of, draw, layout, text_width, wrap_text
 from watersmeet.tools.explain.topology import Edge, Node, PlanBlock, PlanStep, Topology, sketch, topology
 

@@ -14,8 +14,8 @@ from watersmeet.cli.app import app
 from watersmeet.metrics.logs import HistoryFollower
 from watersmeet.metrics.progress import Progress
 from watersmeet.physical import QueryPlan
-from watersmeet.tools.forecast.alerts import ForecastMonitor, forecast_alerts
 from watersmeet.tools.forecast.inputs import observe_rates
+from watersmeet.tools.forecast.query import ForecastMonitor, forecast_alerts
 from watersmeet.tools.studio.page.description import QueryDescription
 from watersmeet.tools.studio.page.problems import problems_of
 

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 import watersmeet as ws
 from watersmeet.cli.app import app
-from watersmeet.local.query import BatchOutput, LocalQuery
-from watersmeet.local.shards import MemoryStore
+from watersmeet.local.query import BatchOutput, LocalQuery, MemoryStore
 from watersmeet.operators.core.operator import Watermarks
 from watersmeet.testing import check_any_order, parse_case, read_case
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError, unique_refusals
 from watersmeet.logical.nodes import Query, Script, View, scans
-from watersmeet.logical.passes.build_relation import build_relation
+from watersmeet.logical.passes.build_relation import build_relation, move_conditions
 from watersmeet.logical.passes.check_declarations import check_declarations, check_determinism
 from watersmeet.logical.passes.comparisons import check_collations, check_comparisons
 from watersmeet.logical.passes.conditions import move_filters, split_condition
 from watersmeet.logical.passes.draft import Draft, Inputs
 from watersmeet.logical.passes.family import FamilyAnalysis
 from watersmeet.logical.passes.group import group, top
-from watersmeet.logical.passes.move_conditions import move_conditions
 from watersmeet.logical.passes.resolve import expand, resolve
 from watersmeet.logical.passes.result_unions import count_unions
 from watersmeet.logical.passes.settings import check_settings

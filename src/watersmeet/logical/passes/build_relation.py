@@ -1,8 +1,12 @@
-"""The pass that builds the relation of a query: every join by its family.
+"""The relation of a query: the pass that builds every join by its family, and the one that moves WHERE into joins.
 
-The family builds or refuses a join, and must show that its state is bounded.
+The family builds or refuses a join, and must show that its state is bounded. A union is several sources as one, with
+their columns by position.
 
-A union is several sources as one, with their columns by position.
+Parts of WHERE move into the conditions of inner joins where they mean the same. The sources of a list (``FROM a, b``)
+are joined by what WHERE says of them, in an order in which comparisons join each with those before it. Other joins get
+what WHERE says of their sides, a bound on times for example, where the query is refused without it; every other WHERE
+stays where it is written.
 """
 
 from __future__ import annotations
@@ -12,15 +16,18 @@ from dataclasses import replace
 
 from watersmeet.catalog import Field, Source, Watermark
 from watersmeet.errors import Refusal
-from watersmeet.logical.expressions import Expr, Reference
-from watersmeet.logical.nodes import Join, Lateral, Leaf, Relation, Scan, Union
+from watersmeet.logical.expressions import Expr, Reference, all_of, conjuncts
+from watersmeet.logical.nodes import Join, Lateral, Leaf, ParsedJoin, Relation, Scan, Union, aliases
 from watersmeet.logical.passes.column_types import is_same_type, is_sound, query_watermarks, with_query_watermarks
+from watersmeet.logical.passes.comparisons import compare
+from watersmeet.logical.passes.conditions import key_of
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.family import BuildResult
+from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import KEY
 from watersmeet.logical.passes.settings import read_conditions
 from watersmeet.logical.passes.views import place_view
-from watersmeet.logical.passes.watermarks import heartbeat_of
+from watersmeet.logical.passes.watermarks import assume_watermarks, heartbeat_of
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.logical.relation import (
     AnalyzedLateral,
@@ -225,12 +232,12 @@ def _build(draft: Draft, relation: Relation) -> BuildResult:
         return AnalyzedLateral(inputs[0], relation.array, relation.alias, element, span=relation.span), refusals
     family = draft.family(relation, tuple(side.result for side in inputs))
     joined, own = family.build(draft, relation, inputs)
-    if isinstance(relation, Join) and relation.is_lookup:
-        own = list(_check_lookup(draft, relation, inputs)) or own
+    if isinstance(relation, Join) and relation.at_processing_time:
+        own = list(_check_processing_time(draft, relation, inputs)) or own
     return joined, [*refusals, *own]
 
 
-def _check_lookup(draft: Draft, join: Join, inputs: tuple[AnalyzedRelation, ...]) -> Iterator[Refusal]:
+def _check_processing_time(draft: Draft, join: Join, inputs: tuple[AnalyzedRelation, ...]) -> Iterator[Refusal]:
     """Refuse AS OF PROCTIME() unless a stream on the left looks up a table on the right."""
     left, right = inputs
     sides = [draft.names_of(side.aliases) for side in inputs]
@@ -266,3 +273,89 @@ def _check_late_rows(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refus
     if draft.query.late_into is not None and all_joins and not any(join.has_late_rows for join in all_joins):
         hint = "leave LATE INTO out: each row is looked up when it arrives, so no row is late for a table."
         yield draft.refuse_unsupported(draft.query.late_into_span, "LATE INTO of a join with a table", hint)
+
+
+Parts = tuple[Expr, ...]
+"""Parts of a condition that all must hold."""
+
+
+def move_conditions(draft: Draft) -> Draft:
+    """The draft with parts of its WHERE in the conditions of its joins."""
+    parts = conjuncts(draft.query.where)
+    movable = tuple(part for part in parts if is_resolved(part) and len(part.sources) > 1)
+    relation = _order_lists(draft, draft.query.relation, movable)
+    draft = _place(draft, relation, parts, movable, only_lists=True)
+    if draft.refusals or not any(part in movable for part in conjuncts(draft.query.where)):
+        return draft
+    moved = _place(draft, draft.query.relation, conjuncts(draft.query.where), movable, only_lists=False)
+    # What runs as it is written stays so, and with it the state of the query.
+    return moved if _count_refusals(moved) < _count_refusals(draft) else draft
+
+
+def _count_refusals(draft: Draft) -> int:
+    return len(build_relation(assume_watermarks(draft)).refusals)
+
+
+def _place(draft: Draft, relation: Relation, parts: Parts, movable: Parts, *, only_lists: bool) -> Draft:
+    staying = list[Expr]()
+    for part in parts:
+        placed = _with_part(relation, part, only_lists=only_lists) if part in movable else None
+        if placed is None:
+            staying.append(part)
+        else:
+            relation = placed
+    if len(staying) == len(parts):
+        return replace(draft, query=replace(draft.query, relation=relation))
+    return replace(draft, query=replace(draft.query, relation=relation, where=all_of(staying)))
+
+
+def _with_part(relation: Relation, part: Expr, *, only_lists: bool) -> Relation | None:
+    """The relation with a condition in the lowest inner join that has all its sources; None if none may have it."""
+    if not isinstance(relation, ParsedJoin | Lateral):
+        return None
+    first, *others = relation.inputs
+    if part.sources <= frozenset(aliases(first)):
+        # Rows of a padded side are also in the result where the condition is not true of them.
+        is_padded = isinstance(relation, ParsedJoin) and relation.kind in ("right", "full")
+        below = None if is_padded else _with_part(first, part, only_lists=only_lists)
+        return None if below is None else relation.with_inputs([below, *others])
+    if not isinstance(relation, Join) or relation.kind != "inner" or not part.sources <= frozenset(aliases(relation)):
+        return None
+    is_place = relation.on is not None and (relation.implied == "where" or not only_lists)
+    return replace(relation, on=all_of([*conjuncts(relation.on), part])) if is_place else None
+
+
+def _order_lists(draft: Draft, relation: Relation, parts: Parts) -> Relation:
+    """The relation with the sources of each list in an order in which conditions join them, streams first."""
+    if not isinstance(relation, Join) or relation.implied != "where":
+        return relation.with_inputs([_order_lists(draft, side, parts) for side in relation.inputs])
+    first, listed = _flatten(relation)
+    first = _order_lists(draft, first, parts)
+    if not relation.is_plain or any(join.within is not None for join in listed):
+        return relation
+    sides = [first, *(join.right for join in listed)]
+    start = next((side for side in sides if draft.kind(side) == "stream"), first)
+    rest = [side for side in sides if side is not start]
+    ordered = start
+    for join in listed:
+        known = frozenset(aliases(ordered))
+        # The first of those that most comparisons of columns join.
+        side = max(rest, key=lambda side: _comparison_count(known, frozenset(aliases(side)), parts))
+        rest.remove(side)
+        ordered = replace(join, left=ordered, right=side)
+    return ordered
+
+
+def _comparison_count(known: frozenset[str], side: frozenset[str], parts: Parts) -> int:
+    joining = (part for part in parts if part.sources <= known | side and part.sources & known and part.sources & side)
+    return sum(key_of(part, known, side) is not None or compare(part) is not None for part in joining)
+
+
+def _flatten(relation: Join) -> tuple[Relation, list[Join]]:
+    """The first relation of a list, and the joins with the others."""
+    joins = list[Join]()
+    inner: Relation = relation
+    while isinstance(inner, Join) and inner.implied == "where":
+        joins.append(inner)
+        inner = inner.left
+    return inner, joins[::-1]

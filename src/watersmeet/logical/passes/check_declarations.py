@@ -19,10 +19,10 @@ from watersmeet.catalog import NOWHERE, Sink, Source, Span, Watermark, is_folder
 from watersmeet.duration import format_count
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean
 from watersmeet.formats import OWN, check_source, format_names, sink_format, source_format
+from watersmeet.formats.base import NEEDED, OPTIONS, unknown_options
 from watersmeet.formats.base import OWN as OWN_OF_SINKS
 from watersmeet.formats.delta import DeltaSource
 from watersmeet.formats.iceberg import IcebergSource
-from watersmeet.formats.options import NEEDED, OPTIONS, unknown_options
 from watersmeet.functions import ImpureCall, builtin_signatures, function_hint, impure_calls, is_time_of_now
 from watersmeet.locations import find_missing, hint_for_missing
 from watersmeet.logical.expressions import Expr

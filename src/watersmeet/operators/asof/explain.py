@@ -169,5 +169,13 @@ class _AsofTracer(FamilyTracer):
             return Distance(gap, f"{text} away, more than {context.words.distance(name, join.tolerance)}.")
         return None
 
+    def preference(self, context: TraceContext, port: int, row: Row, other: Row) -> tuple[int, str]:
+        question, version = (row, other) if port == LEFT else (other, row)
+        gap = (context.time(RIGHT, version) or 0) - (context.time(LEFT, question) or 0)
+        if port == RIGHT:
+            return abs(gap), "another version was in force for it"
+        nearest = "the nearest version" if context.operator.direction == "nearest" else "the version in force"
+        return abs(gap), f"it was not {nearest}"
+
 
 TRACE = _AsofTracer()

@@ -12,9 +12,9 @@ from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import Clause, Join, JoinKind, Leaf, ParsedJoin, Relation, Values, Within
 from watersmeet.operators.asof.analyze import ParsedAsofJoin
 from watersmeet.parser.cursor import Cursor, Grammar, ReadLeaf, Words
-from watersmeet.parser.declarations import read_values
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.relations import read_condition, read_within
+from watersmeet.parser.statements import read_values
 from watersmeet.parser.unsupported import read_alias
 
 _NOW = (("PROCTIME", "(", ")"), ("CURRENT_TIMESTAMP", "(", ")"), ("CURRENT_TIMESTAMP",), ("NOW", "(", ")"))
@@ -55,7 +55,7 @@ class AsofGrammar(Grammar):
     def read_instead(
         self, cursor: Cursor, left: Relation, right: Leaf, kind: JoinKind, first: int
     ) -> ParsedJoin | None:
-        """``FOR SYSTEM_TIME AS OF time``, optionally followed by the alias; of the time now, it is a lookup join."""
+        """``FOR SYSTEM_TIME AS OF time``, optionally followed by the alias; of now, it reads the table as it is."""
         if not cursor.take("FOR", "SYSTEM_TIME"):
             return None
         hint = "write `JOIN rates FOR SYSTEM_TIME AS OF orders.t ON ...`, for example."
@@ -67,7 +67,7 @@ class AsofGrammar(Grammar):
         right = right if alias is None else replace(right, alias=alias)
         if is_now:
             on, using = read_condition(cursor)
-            return Join(left, right, kind, on, using, span=cursor.span_from(first), is_lookup=True)
+            return Join(left, right, kind, on, using, span=cursor.span_from(first), at_processing_time=True)
         clauses = _read_clauses(cursor, _Clauses(as_of=as_of, span=cursor.span_from(first)))
         return _asof(left, right, kind, clauses)
 

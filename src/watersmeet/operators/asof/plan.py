@@ -17,8 +17,7 @@ from watersmeet.operators.core.changes import OP, POSITION
 from watersmeet.operators.core.operator import END_OF_INPUT, LEFT, RIGHT
 from watersmeet.operators.core.routing import Route
 from watersmeet.operators.explainer import PortRetention, lag_of
-from watersmeet.physical.change import ChangeEffect, StageEdit
-from watersmeet.physical.difference import IdentityChange
+from watersmeet.physical.change import ChangeEffect, IdentityChange, StageEdit
 from watersmeet.physical.nodes import PADDED, JoinPlan, JoinPlanner, PortPlan, Types
 from watersmeet.physical.ports import JoinCondition, padding_of, unions_of
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from watersmeet.logical.nodes import LEFT_ONLY, JoinKind
 from watersmeet.operators.changelog.analyze import AnalyzedTableJoin
-from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
-from watersmeet.operators.changelog.nested import NestedLoopJoinOperator
+from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, NestedLoopJoinOperator
 from watersmeet.operators.core.routing import Route
 from watersmeet.operators.explainer import PortRetention
 from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Types

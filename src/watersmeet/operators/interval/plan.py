@@ -20,8 +20,7 @@ from watersmeet.operators.explainer import PortRetention, lag_of
 from watersmeet.operators.interval.kernel import UNLIMITED, IntervalJoinOperator, limits_of
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, RowExpiry
 from watersmeet.operators.state.shard import PRESERVED, Kind
-from watersmeet.physical.change import ChangeEffect, StageEdit
-from watersmeet.physical.difference import IdentityChange
+from watersmeet.physical.change import ChangeEffect, IdentityChange, StageEdit
 from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Types
 from watersmeet.physical.ports import JoinCondition, Operands, unions_of
 from watersmeet.physical.scans import find_windows

@@ -239,7 +239,7 @@ def _lookup(
     draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation, parts: tuple[Expr, ...]
 ) -> AnalyzedLookupJoin:
     # Only padded rows are shown again (LN-13); a scalar subquery and PROCTIME() mean the table of that moment.
-    is_once = join.kind in ("inner", *LEFT_ONLY) or join.membership is not None or join.is_lookup
+    is_once = join.kind in ("inner", *LEFT_ONLY) or join.membership is not None or join.at_processing_time
     wait = _WaitSettings("ignore") if is_once else _read_wait_settings(draft)
     return AnalyzedLookupJoin(
         left,

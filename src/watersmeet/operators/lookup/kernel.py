@@ -341,7 +341,7 @@ def _look_up(step: LookupState, table: pa.Table, clock: int) -> Iterator[pa.Tabl
     matched[probes] = yield from _find_matches(step, rows.take(probes))
     is_shown = matched if join.kind == "semi" else ~matched
     if join.kind != "inner" and is_shown.any():
-        if join.is_outer:
+        if join.is_outer or join.kind == "anti":
             step.shard.counters.padded[join.stream_port] += int(np.count_nonzero(is_shown))
         yield _join_rows(join, rows.where(is_shown), None)
     if join.can_reemit:

@@ -14,8 +14,7 @@ from watersmeet.operators.core.routing import Route
 from watersmeet.operators.explainer import PortRetention
 from watersmeet.operators.lookup.analyze import AnalyzedLookupJoin
 from watersmeet.operators.lookup.kernel import LookupJoinOperator, LookupKind
-from watersmeet.physical.change import CLOCK, ChangeEffect, StageEdit
-from watersmeet.physical.difference import IdentityChange
+from watersmeet.physical.change import CLOCK, ChangeEffect, IdentityChange, StageEdit
 from watersmeet.physical.nodes import JoinPlan, JoinPlanner, PortPlan, Types
 from watersmeet.physical.ports import JoinCondition, changelog_mode_of, changelog_port, unions_of
 

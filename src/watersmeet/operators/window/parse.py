@@ -11,11 +11,10 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import Expr, column
 from watersmeet.logical.nodes import Clause, Side
 from watersmeet.operators.window.relation import LimitKind, Pad, PartitionLimitClause, WindowClause, WindowKind
-from watersmeet.parser.cursor import Cursor, Grammar, Words
-from watersmeet.parser.declarations import read_values
+from watersmeet.parser.cursor import Cursor, Grammar, Words, tokenize
 from watersmeet.parser.expressions import read_or, too_deep
 from watersmeet.parser.leaves import read_amount
-from watersmeet.parser.tokens import tokenize
+from watersmeet.parser.statements import read_values
 from watersmeet.parser.unsupported import at_join
 
 _KINDS: dict[str, WindowKind] = {"COUNT": "count", "TIME": "time", "DELTA": "delta"}

@@ -26,8 +26,7 @@ from watersmeet.operators.window.kernel import (
     WindowSpec,
 )
 from watersmeet.operators.window.relation import LIMITS, PUNCTUATION, AnalyzedWindow, AnalyzedWindowJoin
-from watersmeet.physical.change import ChangeEffect, StageEdit
-from watersmeet.physical.difference import IdentityChange, describe_first
+from watersmeet.physical.change import ChangeEffect, IdentityChange, StageEdit, describe_first
 from watersmeet.physical.nodes import PADDED, Derived, JoinPlan, JoinPlanner, PortPlan, Types
 from watersmeet.physical.ports import JoinCondition, Operands, key_template, leaf_column, padding_of
 from watersmeet.schema import INTEGERS

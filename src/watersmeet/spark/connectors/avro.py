@@ -20,9 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from watersmeet.catalog import Field, Sink, Source
-from watersmeet.codec.avro_decoding import AvroDecoder
-from watersmeet.codec.avro_encoding import encode_rows, schema_of
 from watersmeet.codec.avro_schema import AvroSchema, field_of, read_schema
+from watersmeet.codec.avro_values import AvroDecoder, encode_rows, schema_of
 from watersmeet.codec.binary import SchemaError
 from watersmeet.errors import WatersmeetError, WorkerRefusalError, refuse
 from watersmeet.formats.registry import (

@@ -51,9 +51,9 @@ from watersmeet.spark.connectors.sinks import (
     write_rows,
 )
 from watersmeet.spark.connectors.snapshots import CURRENT, Snapshot
+from watersmeet.spark.exchange.rows import text_options
 from watersmeet.spark.private.files import LocalFolder, folder_of, is_reachable
 from watersmeet.spark.private.introspection import query_id
-from watersmeet.spark.time_texts import text_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

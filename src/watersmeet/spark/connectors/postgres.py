@@ -52,8 +52,7 @@ from watersmeet.spark.connectors.sinks import (
     plans_of,
     run_of,
 )
-from watersmeet.spark.exchange.rows import consolidate
-from watersmeet.spark.time_texts import EXACT, time_for_postgres
+from watersmeet.spark.exchange.rows import EXACT, consolidate, time_for_postgres
 
 Connection = psycopg.Connection[Any]
 

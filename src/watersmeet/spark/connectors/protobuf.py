@@ -15,9 +15,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from watersmeet.catalog import Field, Sink, Source
 from watersmeet.codec.binary import SchemaError
 from watersmeet.errors import Refusal, WorkerRefusalError, refuse
-from watersmeet.formats.protobuf.decoding import ProtobufDecoder
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR, MESSAGE, DescriptorError, Messages, read_messages
-from watersmeet.formats.protobuf.encoding import ProtobufEncoder, ValueOfNoFieldError
+from watersmeet.formats.protobuf.values import ProtobufDecoder, ProtobufEncoder, ValueOfNoFieldError
 from watersmeet.locations import local_path
 from watersmeet.spark.connectors.record_parts import OF_VALUE, apply_decoder, arrow_type
 from watersmeet.spark.private.introspection import arrow_schema

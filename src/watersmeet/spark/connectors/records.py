@@ -43,7 +43,7 @@ from watersmeet.spark.connectors.protobuf import decode_protobuf
 from watersmeet.spark.connectors.ranges import csv_range_error, json_range_error, read_json
 from watersmeet.spark.connectors.record_parts import OF_KEY, OF_VALUE
 from watersmeet.spark.exchange.packing import PARTITION
-from watersmeet.spark.time_texts import EXACT, IN_UTC, key_text
+from watersmeet.spark.exchange.rows import EXACT, IN_UTC, key_text
 
 KEY = "_key"
 """The column that stands for the key of a record."""

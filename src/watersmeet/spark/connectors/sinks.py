@@ -43,11 +43,10 @@ from watersmeet.spark.connectors.avro import encode_avro
 from watersmeet.spark.connectors.protobuf import encode_protobuf
 from watersmeet.spark.connectors.record_parts import OF_KEY
 from watersmeet.spark.connectors.records import encode_records, key_in, value_of
-from watersmeet.spark.exchange.rows import columns_of, consolidate, explode_changes, is_row
+from watersmeet.spark.exchange.rows import columns_of, consolidate, explode_changes, is_row, text_options
 from watersmeet.spark.leases import NO_LEASES, Leases
 from watersmeet.spark.private.files import Folder, folder_of, is_reachable
 from watersmeet.spark.private.introspection import query_id
-from watersmeet.spark.time_texts import text_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,8 +27,7 @@ from watersmeet.errors import Refusal, refuse
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.schema import quote
 from watersmeet.spark.connectors.sinks import BatchPlans, SinkBatch, drain_batch
-from watersmeet.spark.exchange.rows import columns_of, comparison_columns, comparison_names, consolidate
-from watersmeet.spark.time_texts import text_options
+from watersmeet.spark.exchange.rows import columns_of, comparison_columns, comparison_names, consolidate, text_options
 
 CURRENT = "current"
 _VERSION = re.compile(r"_version-(\d+)-(.+)")

@@ -36,9 +36,9 @@ from watersmeet.physical import QueryPlan, join_plans
 from watersmeet.physical.identity import digest
 from watersmeet.spark.connectors.malformed import count_malformed, readable_rows
 from watersmeet.spark.connectors.reading import is_static, read_source
+from watersmeet.spark.exchange.rows import is_text
 from watersmeet.spark.leases import Holder, Leases, take_lease
 from watersmeet.spark.private.files import delete_tree
-from watersmeet.spark.time_texts import is_text
 
 FOLDER, DECLARATION = "static", "_declaration.json"
 """The folder in the storage, and the file next to a copy, which is hidden from Spark."""

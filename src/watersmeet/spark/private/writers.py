@@ -24,7 +24,7 @@ from watersmeet.errors import refuse
 from watersmeet.spark.private.transfer import IN_BATCHES, PythonTransfer, python_transfers
 
 _TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
-_LOCATION, _NAME, _SINK = "checkpointlocation", "#name", "#sink"
+_CHECKPOINT_LOCATION, _NAME, _SINK = "checkpointlocation", "#name", "#sink"
 _NOTED = "_watersmeet_noted"
 FORMAT = "#format"
 """Among the options of a source: its format, where that is seen."""
@@ -126,16 +126,16 @@ def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
 _WATERMARK = re.compile(r"EventTimeWatermark\b.*?[\s'`]([A-Za-z_][\w.]*)`?(?:#\d+)?(?::[^,]*)?, [^,]*$")
 
 
-def redefined_watermark(plan: str) -> str | None:
-    r"""The column of a watermark of Spark's behind a join of ours whose input has one, too; None: there is none.
+def find_redefined_watermark(plan: str) -> str | None:
+    r"""Find the watermark of Spark's behind a join of ours whose input has one, too, and return its column.
 
     Spark refuses that, but only in the second batch.
 
     >>> join = "+- CollectMetrics watersmeet:join#0123456789abcdef.x"
     >>> plan = f"EventTimeWatermark a1b2-3c, t#1: timestamp, 1 hours\n{join}"
-    >>> redefined_watermark(plan) is None
+    >>> find_redefined_watermark(plan) is None
     True
-    >>> redefined_watermark(f"{plan}\n   +- EventTimeWatermark b1-2, u#2: timestamp, 1 hours")
+    >>> find_redefined_watermark(f"{plan}\n   +- EventTimeWatermark b1-2, u#2: timestamp, 1 hours")
     't'
     """
     lines = plan.splitlines()
@@ -158,7 +158,7 @@ def _check_watermarks(writer: Any) -> None:
     """Refuse a query that Spark would stop in its second batch."""
     if not hasattr(writer, "_df"):
         return
-    column = redefined_watermark(writer._df._jdf.queryExecution().analyzed().toString())
+    column = find_redefined_watermark(writer._df._jdf.queryExecution().analyzed().toString())
     if column is not None:
         raise refuse("WATERMARK_BEHIND_RESULT", column=column)
 
@@ -197,7 +197,7 @@ def _options(jvm: Any, leaf: Any) -> dict[str, str]:
 def _checkpoint(writer: Any, session: Any) -> str | None:
     """The checkpoint location of the query, if one is set."""
     noted: dict[str, str] = getattr(writer, _NOTED)
-    if _LOCATION in noted:
-        return noted[_LOCATION]
+    if _CHECKPOINT_LOCATION in noted:
+        return noted[_CHECKPOINT_LOCATION]
     folder = session.conf.get("spark.sql.streaming.checkpointLocation", None)
     return f"{folder}/{noted[_NAME]}" if folder and _NAME in noted else None

@@ -39,8 +39,7 @@ from watersmeet.physical import (
 from watersmeet.queries import analyze
 from watersmeet.schema import is_moment
 from watersmeet.spark.compile.compiler import Clock, Compiled, Compiler
-from watersmeet.spark.compile.results import is_inlined, result_of
-from watersmeet.spark.compile.shards import shard_count
+from watersmeet.spark.compile.frames import is_inlined, result_of
 from watersmeet.spark.compile.types import (
     SparkTypes,
     check_aggregates,
@@ -55,7 +54,7 @@ from watersmeet.spark.compile.types import (
 )
 from watersmeet.spark.private.introspection import watermark_delays
 from watersmeet.spark.run.starts import NamedIdentity, describe_query, token_of, watch_frame
-from watersmeet.spark.session.workers import check_workers
+from watersmeet.spark.session.workers import check_workers, shard_count
 
 
 @dataclass(frozen=True)

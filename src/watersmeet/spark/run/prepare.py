@@ -27,7 +27,6 @@ from watersmeet.physical.change import ChangeEffect
 from watersmeet.physical.identity import scan_names
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.compiler import Compiler, select_branch
-from watersmeet.spark.compile.shards import shard_count
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
 from watersmeet.spark.connectors.reading import find_files, read_sources, resolve_options
@@ -50,8 +49,17 @@ from watersmeet.spark.run.build import (
     plan_on,
 )
 from watersmeet.spark.run.rebuild import RebuildPlan, plan_rebuild
-from watersmeet.spark.run.starts import SinkAhead, check_clocks, is_ahead, read_owner
-from watersmeet.spark.state.changes import Accepting, continue_checkpoint, rebuild_reason, take_sinks
+from watersmeet.spark.run.starts import (
+    Accepting,
+    SinkAhead,
+    check_clocks,
+    continue_checkpoint,
+    is_ahead,
+    read_owner,
+    rebuild_reason,
+    take_sinks,
+)
+from watersmeet.spark.session.workers import shard_count
 from watersmeet.spark.state.checkpoint import clear_leftovers
 from watersmeet.spark.state.offset_log import read_log
 from watersmeet.spark.state.owner import Owner
@@ -275,8 +283,9 @@ class _Preparation:
         looked = observe_malformed(self.script, read, self.default_policy, with_example=is_sampled)
         frames = {name: readable_rows(frame) for name, frame in looked.items()}
         built, tables = self._build(query, frames, recorded, planned)
-        going_on = _Continuation() if recorded is None else self._continue(built, query, recorded)
+        # First what cannot be accepted, then what can.
         _check_copies(static, self.storage, self.checkpoint, self.name, self.script, self.restart_hint)
+        going_on = _Continuation() if recorded is None else self._continue(built, query, recorded)
         outputs, others, rewinds = self._targets(query)
         rows = built.compiled.result.drop(*others)
         for output in outputs:

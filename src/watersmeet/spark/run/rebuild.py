@@ -18,9 +18,8 @@ from watersmeet.metrics.history import read_history
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.core.operator import NOW, Watermarks
 from watersmeet.physical import join_plans
-from watersmeet.physical.difference import NamedIdentity
+from watersmeet.physical.change import NamedIdentity
 from watersmeet.physical.identity import scan_names
-from watersmeet.spark.compile.shards import PARTITIONS
 from watersmeet.spark.private.files import (
     WHOLE,
     UnknownStateError,
@@ -46,7 +45,7 @@ from watersmeet.spark.run.rebuild_input import (
     times_after_batches,
     watermark_stream,
 )
-from watersmeet.spark.session.workers import with_settings
+from watersmeet.spark.session.workers import PARTITIONS, with_settings
 from watersmeet.spark.state.checkpoint import discard_staging, final_place, last_committed, prepare_staging, swap
 from watersmeet.spark.state.offset_log import OffsetLog, SourcePositions, read_log, write_logs
 from watersmeet.spark.state.owner import OFFSETS_FOLDER, OWNER, Owner, batch_numbers

@@ -30,7 +30,7 @@ from watersmeet.metrics.progress import Progress
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
 from watersmeet.operators.state.state_schema import Reach
-from watersmeet.physical.difference import NamedIdentity
+from watersmeet.physical.change import NamedIdentity
 from watersmeet.schema import quote
 from watersmeet.spark.connectors.malformed import (
     PLACE,

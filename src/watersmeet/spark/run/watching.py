@@ -66,7 +66,7 @@ def write_loaded(prepared: Prepared) -> None:
 
 @dataclass(frozen=True)
 class InputEnd:
-    """Where the end of input of a query is declared, and the columns whose end that is."""
+    """The folder in which the end of input of a query is declared, and the columns whose end that is."""
 
     folder: Storage
     columns: set[str] = field(default_factory=set[str])

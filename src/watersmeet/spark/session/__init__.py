@@ -19,8 +19,14 @@ from watersmeet.spark.folders import LOCAL_DIRS, OF_JAVA, PREFIX, own_folder, ow
 from watersmeet.spark.private import check_version
 from watersmeet.spark.private.files import FILES
 from watersmeet.spark.private.introspection import cache_jvm_names
-from watersmeet.spark.private.jvm import hold_lock, root_cause, start_socket_cleanup
-from watersmeet.spark.private.launch import launch, submit_settings, worker_python
+from watersmeet.spark.private.jvm import (
+    hold_lock,
+    launch,
+    root_cause,
+    start_socket_cleanup,
+    submit_settings,
+    worker_python,
+)
 from watersmeet.spark.private.prefork_server import start_prefork_server
 from watersmeet.spark.session.java import archive_options, prepare_java, with_connectors
 from watersmeet.spark.session.workers import FOLDER, unix_sockets

@@ -30,7 +30,7 @@ from watersmeet.errors import refuse
 from watersmeet.formats.packages import EXTENSIONS, JAR_DIGESTS, JARS, connectors_of
 from watersmeet.spark.folders import cache_folder, hold, own_cache, shim, tidy
 from watersmeet.spark.private import spark_version
-from watersmeet.spark.private.launch import SECONDS, ivy_fetch, spark_jars
+from watersmeet.spark.private.jvm import FETCH_SECONDS, ivy_fetch, spark_jars
 
 NEEDED = "17 or 21 and later"
 
@@ -218,7 +218,7 @@ def _maven_fetch(maven: str, packages: Sequence[str], into: Path, *, is_whole: b
         "-DincludeScope=runtime",
     ]  # fmt: skip
     try:
-        return subprocess.run(command, capture_output=True, timeout=SECONDS, check=False).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=FETCH_SECONDS, check=False).returncode == 0
     except (OSError, subprocess.SubprocessError):
         return False
     finally:

@@ -42,7 +42,7 @@ from watersmeet.locations import (
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.state.state_schema import StateSchema
-from watersmeet.physical.difference import NamedIdentity
+from watersmeet.physical.change import NamedIdentity
 from watersmeet.spark.exchange.stateful import prefixes
 from watersmeet.spark.private.files import Folder, LocalFolder, delete_tree, folder_of
 from watersmeet.spark.private.introspection import operator_name, suppress_logs

@@ -33,7 +33,7 @@ from watersmeet.operators.state.state_schema import (
     StateSchema,
     format_of,
 )
-from watersmeet.physical.difference import NamedIdentity
+from watersmeet.physical.change import NamedIdentity
 from watersmeet.spark.exchange.store import labels
 from watersmeet.spark.private.introspection import arrow_schema
 from watersmeet.spark.state.checkpoint import Checkpoint, StatefulOperator
@@ -413,3 +413,13 @@ def _as(array: Any, kind: pa.DataType, rows: int) -> pa.Array:
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(array.type):
         return array.view(kind)
     return array.cast(kind)
+
+
+def fingerprints(state: State) -> dict[str, Identity]:
+    """By what the shards of all operators were left, and what that was."""
+    by_fingerprint: dict[str, Identity] = {}
+    for operator in state.checkpoint.operators:
+        with state.checkpoint.guard_reads():
+            rows = state.checkpoint.values(operator).where("name = 'fingerprint'").select("value").distinct().collect()
+        by_fingerprint |= {bytes(row.value).decode(): operator.identity for row in rows}
+    return by_fingerprint

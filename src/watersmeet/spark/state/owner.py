@@ -26,8 +26,14 @@ from watersmeet.logical.passes.settings import OPERATOR_CHAINING
 from watersmeet.operators.core.identity import Identity, canonical_json
 from watersmeet.operators.state.format import FORMAT, READABLE_FORMATS
 from watersmeet.physical.chaining import ChainGroups
-from watersmeet.physical.change import ChangeEffect, ChangeRule, WatermarkValues, classify_edit
-from watersmeet.physical.difference import NamedIdentity, difference
+from watersmeet.physical.change import (
+    ChangeEffect,
+    ChangeRule,
+    NamedIdentity,
+    WatermarkValues,
+    classify_edit,
+    difference,
+)
 from watersmeet.physical.identity import digest
 from watersmeet.spark.leases import NO_LEASES, Holder, Leases, hold_leases, holder_in_words
 from watersmeet.spark.private.files import Folder

@@ -31,7 +31,6 @@ from watersmeet.operators.core.matching import Ints
 from watersmeet.operators.core.routing import route_codes, shard_of
 from watersmeet.operators.state.reshard import ShardAssignment, merge_shards, split_shard
 from watersmeet.operators.state.state_schema import StateSchema, UnevenError
-from watersmeet.spark.compile.shards import PARTITIONS
 from watersmeet.spark.exchange.store import NAME, VALUE, labels
 from watersmeet.spark.private.files import (
     WHOLE,
@@ -44,8 +43,7 @@ from watersmeet.spark.private.files import (
 )
 from watersmeet.spark.private.introspection import without_plan
 from watersmeet.spark.refusals import innermost_cause
-from watersmeet.spark.session.workers import with_settings
-from watersmeet.spark.state.changes import fingerprints
+from watersmeet.spark.session.workers import PARTITIONS, with_settings
 from watersmeet.spark.state.checkpoint import (
     Checkpoint,
     StatefulOperator,
@@ -54,7 +52,7 @@ from watersmeet.spark.state.checkpoint import (
     prepare_staging,
     swap,
 )
-from watersmeet.spark.state.inspect import State
+from watersmeet.spark.state.inspect import State, fingerprints
 from watersmeet.spark.state.owner import COMMITS_FOLDER, OFFSETS_FOLDER, OWNER, Owner, batch_numbers, check_files
 
 CODE = "#code"

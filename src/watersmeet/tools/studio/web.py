@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from watersmeet.metrics.endpoint import host_of, is_loopback
+from watersmeet.metrics.prometheus import host_of, is_loopback
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (

@@ -288,4 +288,7 @@ def _reason(whats: Sequence[OutcomeKind], miss: UnmatchedReason | None) -> str:
     if "matched" in whats:
         return "matched"
     barred = next((kind for kind in whats if kind in BARRED), None)
-    return barred or ("" if miss is None else miss.cause)
+    if barred is None and miss is None:
+        # Without a join, only its rank keeps a row from the result.
+        return "rank" if whats[-1] == "unmatched" else ""
+    return barred or (miss.cause if miss is not None else "")

@@ -33,8 +33,7 @@ from watersmeet.operators.outcomes import (
     value_in_words,
 )
 from watersmeet.physical import QueryPlan
-from watersmeet.tools.trace.lineage import TraceStage
-from watersmeet.tools.trace.recorder import TraceRecorder
+from watersmeet.tools.trace.recorder import TraceRecorder, TraceStage
 from watersmeet.tools.trace.tracing import CountingRecorder, Trace
 
 Key = tuple[Any, ...]
@@ -212,7 +211,7 @@ def _find_reason(
         return UnmatchedReason("barred", sentence.strip(), arrival)
     if not same:
         return _no_equal_row(stage, port, row, name, others)
-    reasons: list[tuple[int, UnmatchedReason]] = []
+    reasons: list[tuple[tuple[int, int], UnmatchedReason]] = []
     for row_id in same:
         other = stage.entered[other_port][row_id][0]
         arrival = trace.recorder.traced_rows.arrivals(row_id)[0]
@@ -221,18 +220,22 @@ def _find_reason(
         if distance is not None:
             reasons.append(
                 (
-                    1 + abs(distance.by),
+                    (1, abs(distance.by)),
                     UnmatchedReason("out of bounds", f"{called} {distance.text}", arrival, distance.by),
                 )
             )
         elif row_id in others.barred:
             reasons.append(
-                (-1, UnmatchedReason("barred", f"{called} could not match it. {others.barred[row_id]}", arrival))
+                ((-1, 0), UnmatchedReason("barred", f"{called} could not match it. {others.barred[row_id]}", arrival))
             )
         else:
             failed = _false_conditions(stage, port, row, other)
-            cause, text = ("condition", f"{failed} is not true") if failed else _unmet(row_id, own, others)
-            reasons.append((0, UnmatchedReason(cause, f"{called} {text}.", arrival)))
+            gap, not_chosen = stage.family.preference(stage.context, port, row, other)
+            if failed:
+                cause, text = "condition", f"{failed} is not true"
+            else:
+                cause, text = _unmet(row_id, own, others, not_chosen)
+            reasons.append(((0, gap), UnmatchedReason(cause, f"{called} {text}.", arrival)))
     reasons.sort(key=lambda candidate: candidate[0])
     first, more = reasons[0][1], len(reasons) - 1
     text = " ".join(capital(miss.text) for _, miss in reasons[:_SHOWN])
@@ -240,11 +243,11 @@ def _find_reason(
     return UnmatchedReason(first.cause, capital(f"{text}{rest}"), first.by, first.distance)
 
 
-def _unmet(row_id: int, own: int, others: _Others) -> tuple[Cause, str]:
+def _unmet(row_id: int, own: int, others: _Others, not_chosen: str) -> tuple[Cause, str]:
     """The reason why two rows that fit did not match."""
     if {row_id, own} <= others.alive:
         return "waiting", "both wait until no earlier row can arrive"
-    return "gone", "they were not in the state at the same time"
+    return "gone", not_chosen
 
 
 def _no_equal_row(stage: TraceStage, port: int, row: Row, name: str, others: _Others) -> UnmatchedReason:

@@ -19,8 +19,7 @@ from watersmeet.operators.core.rowwise import ReferenceStep, RemovedRow, Row, fr
 from watersmeet.operators.explainer import TraceableFamilies, TraceContext, tracer_of
 from watersmeet.operators.outcomes import OutcomeKind, Words
 from watersmeet.physical import JoinPlan, QueryPlan, ScanPlan, join_plans
-from watersmeet.tools.trace.lineage import TraceStage, output_rows, row_column
-from watersmeet.tools.trace.recorder import RowEvent, TraceRecorder
+from watersmeet.tools.trace.recorder import RowEvent, TraceRecorder, TraceStage, output_rows, row_column
 
 
 class Trace(LocalQuery):

@@ -25,8 +25,7 @@ from watersmeet.physical import (
     read_sources,
 )
 from watersmeet.spark.state.offset_log import FileCounter, backlog_counters
-from watersmeet.tools.explain.physical import plan_details
-from watersmeet.tools.explain.query import query_topology
+from watersmeet.tools.explain.query import plan_details, query_topology
 from watersmeet.tools.explain.svg import GAP_DOWN, BoxPlace, layout, text_width, wrap_text
 from watersmeet.tools.explain.topology import Node, StepKind, Topology, drop_empty_facts, remove_steps
 

@@ -29,7 +29,7 @@ from watersmeet.metrics.metrics import OperatorMetrics
 from watersmeet.metrics.progress import Progress, end_time
 from watersmeet.operators.core.matching import bucket_maximum
 from watersmeet.operators.explainer import PairDistance
-from watersmeet.tools.forecast.alerts import forecast_alerts
+from watersmeet.tools.forecast.query import forecast_alerts
 from watersmeet.tools.studio.page.description import OperatorSide, QueryDescription, WatermarkColumn
 
 Unit = Literal["time", "number", "arrivals"]

@@ -18,10 +18,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.metrics.endpoint import bind_failure, is_loopback
 from watersmeet.metrics.logs import HistoryFollower
 from watersmeet.metrics.progress import Progress
-from watersmeet.metrics.prometheus import CONTENT_TYPE
+from watersmeet.metrics.prometheus import CONTENT_TYPE, bind_failure, is_loopback
 from watersmeet.tools.studio import asset
 from watersmeet.tools.studio.page.description import QueryDescription
 from watersmeet.tools.studio.page.model import (

@@ -16,8 +16,8 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.queries import read_script
 from watersmeet.spark.run.prepare import StartOptions
 from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.starts import Accepting
 from watersmeet.spark.run.watching import Listeners
-from watersmeet.spark.state.changes import Accepting
 from watersmeet.spark.state.owner import last_change
 
 pytestmark = pytest.mark.spark
@@ -56,14 +56,19 @@ def run(
 ) -> None:
     text = text.format(folder=folder, **{"longer": 10, "shorter": 10, "shown": "l.v,", "limits": "", **said})
     script = read_script(text)
-    run_script(
-        script,
-        spark=spark,
-        storage=folder / "storage",
-        trigger="available_now",
-        options=StartOptions(accepting=accepting),
-        listeners=Listeners(on_news=news.append),
-    )
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        run_script(
+            script,
+            spark=spark,
+            storage=folder / "storage",
+            trigger="available_now",
+            options=StartOptions(accepting=accepting),
+            listeners=Listeners(on_news=news.append),
+        )
+    finally:
+        # A script may set it, for the session.
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
 
 
 def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ def test_table_is_shown_otherwise_only_if_accepted(spark: SparkSession, tmp_path
     assert refusal.condition == "CHECKPOINT_OF_A_CHANGED_QUERY" and "rows that are in the sink stay" in refusal.message
     run(spark, tmp_path, "accept", news, TABLE, more=1)
     lines = [
-        json.loads(line) for file in (tmp_path / "joined").glob("*.json") for line in file.read_text().splitlines()
+        json.loads(line) for file in (tmp_path / "joined").rglob("*.json") for line in file.read_text().splitlines()
     ]
     # What was emitted was 10.
     assert [row["v"] for row in lines if row["_change"] == "-"] == [11]
