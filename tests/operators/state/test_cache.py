@@ -192,7 +192,7 @@ def _write_many(folder: Path, process: int, failed: Synchronized[int]) -> None:
         if number % 7 == 0:
             cache.drop(f"owner {process % 2}", f"{process} {number}")
         # Others wait as long as files are counted, or a file could count that is gone when the next one is seen.
-        with caches.RunFiles(folder)._locked():
+        with caches.RunFiles(folder)._lock_ledger():
             if used(folder) > 1_000_000:
                 failed.value = 1
 

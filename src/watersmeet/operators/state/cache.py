@@ -29,7 +29,7 @@ BUDGET = 2 * 2**30
 OF_DISK = 4
 """A folder may have one part in so many of the free disk space, and no more than the machine has memory."""
 SHARE = 16
-"""When room is made in a folder, one part in so many of its budget becomes free: to look at all files takes time."""
+"""The part of the budget of a folder, one in so many, that becomes free at once: to look at all files takes time."""
 ADMIT_EVERY = 8
 """If there is no room, only one in this many runs that are read again is admitted, evicting others. A state larger
 than the budget is read in full in every batch: if each run evicted the oldest, none would be cached when it is needed.
@@ -167,20 +167,20 @@ class RunCache:
 
     def _is_admitted(self, name: str, run: pa.RecordBatch) -> bool:
         """Whether this process goes on holding a run that it found in the folder, rather than those that it holds."""
-        if not self._counts(name) or self.size + run.nbytes <= self._held_limit:
+        if not self._counts(name) or self.size + run.nbytes <= self._mapping_limit:
             return True
         self.remaps += 1
         return self.remaps % ADMIT_EVERY == 0
 
     @property
-    def _held_limit(self) -> int:
+    def _mapping_limit(self) -> int:
         return self.budget if self.folder is None else min(self.budget, HELD)
 
     def _hold(self, owner: str, name: str, run: pa.RecordBatch) -> None:
         """Hold a run in this process, and let go of those used longest ago, as runs of queries that have ended."""
         self._evict(owner, name)
         size = run.nbytes if self._counts(name) else 0
-        if size > self._held_limit:
+        if size > self._mapping_limit:
             return
         self._release(size)
         self.runs[owner, name] = run
@@ -189,7 +189,7 @@ class RunCache:
 
     def _release(self, size: int) -> None:
         """Let go of the runs used longest ago until this process may hold so many bytes more."""
-        while self.size + size > self._held_limit:
+        while self.size + size > self._mapping_limit:
             self._evict(*next(key for key in self.runs if self._counts(key[1])))
 
     def _counts(self, name: str) -> bool:
@@ -236,7 +236,7 @@ class RunFiles:
     folder: Path
 
     def path(self, owner: str, name: str) -> Path:
-        """Where a run is, if it is there."""
+        """The file of a run, whether it is there or not."""
         return self.folder / owner / f"{name}.arrow"
 
     def map(self, owner: str, name: str) -> pa.RecordBatch | None:
@@ -271,7 +271,7 @@ class RunFiles:
         unfinished = path.with_suffix(f".{os.getpid()}-{size}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._locked() as ledger:
+            with self._lock_ledger() as ledger:
                 total = ledger.read()
                 if total is None or total + size > budget:
                     total, evicted = self._make_room(limit - size)
@@ -283,8 +283,8 @@ class RunFiles:
             # The file that was opened under the lock: if another process removes it, it is not made again uncounted.
             with file, pa.PythonFile(file, "w") as sink, pa.ipc.new_stream(sink, run.schema) as writer:
                 writer.write_batch(run)
-            # Under the lock, so that whoever counts sees it under one of its names.
-            with self._locked():
+            # Under the lock, so that it is counted under one of its names.
+            with self._lock_ledger():
                 unfinished.replace(path)
         except OSError:
             self.remove([unfinished])
@@ -294,7 +294,7 @@ class RunFiles:
         """Remove files; those that are not there do not matter."""
         there = [path for path in paths if path.exists()]
         if there:
-            with suppress(OSError), self._locked() as ledger:
+            with suppress(OSError), self._lock_ledger() as ledger:
                 freed, total = sum(map(_unlink, there)), ledger.read()
                 if total is not None:
                     ledger.write(total - freed)
@@ -313,7 +313,7 @@ class RunFiles:
 
     def make_room(self, most: int) -> list[tuple[str, str]]:
         """Remove the oldest files until there are at most so many bytes; returns the runs that are gone."""
-        with self._locked() as ledger:
+        with self._lock_ledger() as ledger:
             total, evicted = self._make_room(most)
             ledger.write(total)
         return evicted
@@ -331,7 +331,7 @@ class RunFiles:
         return total, evicted
 
     @contextmanager
-    def _locked(self) -> Generator[_Ledger]:
+    def _lock_ledger(self) -> Generator[_Ledger]:
         # Opened each time: a process that was forked would share the lock of a file that was open before.
         file = os.open(self.folder / LEDGER, os.O_RDWR | os.O_CREAT, 0o600)
         try:
