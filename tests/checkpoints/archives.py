@@ -4,13 +4,16 @@ An archive holds the project as it stood then: queries, data, checkpoints, sinks
 It was written by the version that had that format first, and is never written again: later versions must continue it,
 also in other words.
 
-Write the archive of a new format: ``python -m tests.checkpoints.archives tests/checkpoints/format-2.tar.gz``. Rows that
+Write the archive of a new format: ``python -m tests.checkpoints.archives tests/checkpoints/format-3.tar.gz``. Rows that
 wait for a table do so for an hour by the wall clock: leave what they would still give out of its ``expected.json``.
+
+All blocks of an archive have parts, however small they are (`SMALL_PARTS`).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tarfile
@@ -32,6 +35,13 @@ HERE = Path(__file__).parent
 QUERIES, REWORDED = HERE / "queries.sql", HERE / "reworded.sql"
 ROOT = "/kept-checkpoint"
 """Where the project was, as the archive has it; extraction puts the real place in."""
+
+SMALL_PARTS = """
+from watersmeet.operators.state import format
+
+format.SPLIT_AT, format.PART_BYTES = 0, 40
+"""
+"""What every Python process does first while an archive is written."""
 
 Rows = Mapping[str, list[dict[str, Any]]]
 
@@ -160,4 +170,7 @@ def _signed(owner: str) -> str:
 if __name__ == "__main__":
     from watersmeet.spark.session import session
 
+    customized = Path(tempfile.mkdtemp())
+    (customized / "sitecustomize.py").write_text(SMALL_PARTS)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(customized), os.environ.get("PYTHONPATH", "")])
     keep(Path(sys.argv[1]), session("local[2]", conf={"spark.sql.shuffle.partitions": "2"}))

@@ -48,14 +48,30 @@ def test_the_joins_of_an_operator_have_their_own_numbers_in_the_progress() -> No
     inner, outer = "watersmeet:a and b#x", "watersmeet:a+b and c#x"
     texts = [
         to_text(inner, {"sum": {"rows_left": 3, "rows_right": 2, "emitted": 2}, "lowest": {"own:b.t": None}}),
-        to_text(outer, {"sum": {"rows_left": 2, "rows_right": 5, "emitted": 1}, "lowest": {"watermark:a.t": 7}}),
-        to_text(outer, {"sum": {"rows_left": 0, "rows_right": 4, "emitted": 3}, "lowest": {"watermark:a.t": 9}}),
+        to_text(
+            outer,
+            {
+                "sum": {"rows_left": 2, "rows_right": 5, "emitted": 1},
+                "highest": {"cache": 70},
+                "lowest": {"watermark:a.t": 7},
+            },
+        ),
+        to_text(
+            outer,
+            {
+                "sum": {"rows_left": 0, "rows_right": 4, "emitted": 3},
+                "highest": {"cache": 50},
+                "lowest": {"watermark:a.t": 9},
+            },
+        ),
     ]
     reported = {"batchId": 1, "durationMs": {}, "sources": [], "observedMetrics": {outer: {"reports": texts}}}
     reading = ProgressSchema(feeds={inner: {"left": "a", "right": "b"}, outer: {"right": "c"}}, last=frozenset({outer}))
     found = progress_of("joined", reported, reading)
     assert {name: one.events for name, one in found.operators.items()} == {"a and b": 2, "a+b and c": 4}
     assert (found.sources, found.marks, found.silent) == ({"a": 3, "b": 2, "c": 9}, {"a.t": 7}, frozenset({"b.t"}))
+    # All operators of an executor have one cache.
+    assert {name: one.cache_bytes for name, one in found.operators.items()} == {"a and b": 0, "a+b and c": 70}
     # Through Spark Connect, values come beside their schema.
     beside = {"values": [texts], "schema": {"fields": [{"name": "reports"}]}}
     assert progress_of("joined", reported | {"observedMetrics": {outer: beside}}, reading) == found

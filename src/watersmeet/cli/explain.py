@@ -260,7 +260,7 @@ def _simulate_exchange() -> list[dict[str, Any]]:
     """The exchange with the code of a query, from a few tasks to thousands."""
     from watersmeet.tools.forecast.cluster import simulate
 
-    simulations = [simulate(SIMULATED_ROWS, tasks, tasks) for tasks in (2, 8, 32, 128, 512, 2048)]
+    simulations = [simulate(SIMULATED_ROWS, tasks, tasks) for tasks in (2, 16, 64, 256, 1024, 4096)]
     return [
         asdict(simulation) | {"seconds": simulation.seconds, "per_row": simulation.per_row}
         for simulation in simulations
@@ -291,13 +291,16 @@ def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict
     yield from _heaviest(plan)
     yield ""
     yield "Core seconds per batch, by the number of map tasks, with as many shards"
-    rows: list[Sequence[str]] = [("  tasks", "rows", "marks", "small records", "calls", "not rows", "")]
+    rows: list[Sequence[str]] = [("  tasks", "rows", "marks", "small records", "calls", "records", "not rows", "")]
     for entry in by_tasks:
         parts = (entry.rows, entry.marks, entry.records, entry.calls)
         note = "" if entry.share < 0.5 else f"<- {entry.dominates} dominate"
-        rows.append((f"  {entry.tasks:,}", *(f"{part:,.3g}" for part in parts), f"{entry.share:.0%}", note))
+        rows.append(
+            (f"  {entry.tasks:,}", *(f"{part:,.3g}" for part in parts), f"{entry.sent:,}", f"{entry.share:.0%}", note)
+        )
     yield from align_columns(rows)
-    yield "  Each task sends every shard a record of watermarks and one of rows, so they grow with tasks x shards."
+    yield "  Each task sends every shard a record of rows, with its watermarks behind one of each group of shards."
+    yield "  Where it has no rows for a group, a record has the watermarks alone. So records grow with tasks x shards."
     yield "  Fewer, larger tasks (spark.sql.files.maxPartitionBytes, minPartitions of Kafka) and longer batches"
     yield "  (maxFilesPerTrigger, maxOffsetsPerTrigger) reduce them. You do not need more shards than cores."
     if measured:
@@ -305,7 +308,7 @@ def _text(plan: ClusterPlan, by_tasks: Sequence[Spread], measured: Sequence[dict
         yield f"Simulated on this machine: a batch of {SIMULATED_ROWS:,} rows, packed and unpacked as in a query"
         rows = [("  tasks", "a task", "a shard", "of it marks", "records of a task", "µs per row", "")]
         for entry in measured:
-            times = (f"{entry[part] * 1000:,.3g} ms" for part in ("task", "shard", "marks"))
+            times = (f"{entry[part] * 1000:,.3g} ms" for part in ("task", "shard", "watermarks"))
             rows.append(
                 (f"  {entry['tasks']:,}", *times, f"{entry['records']:,}", f"{entry['per_row'] * 1e6:,.3g}", "")
             )

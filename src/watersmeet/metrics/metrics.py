@@ -78,7 +78,8 @@ class OperatorMetrics:
     - ``events``: rows that it emitted, including padded ones and those of `UNMATCHED ... INTO`, without late rows
     - ``events_processed``: rows that it received
     - ``seconds``: the compute time of all shards; ``shards``: their number; ``fullest``: the stored rows of the shard
-      that stores most
+      that stores most; ``cache_bytes``: the bytes of decoded states, of all queries, in the cache of that of
+      its executors that has most of them
     - ``matched``, ``padded``, ``late``, ``dropped``, ``state_rows``, ``written``: as in `Progress`
     - ``delays``, ``lateness``: histograms of the time between the rows of a matched pair, and of how late rows were:
       counts by the number of a range (`watersmeet.operators.core.matching`), of a sample where there are many
@@ -100,6 +101,7 @@ class OperatorMetrics:
     seconds: float = field(default=0.0, metadata=COUNTED)
     shards: int = 0
     fullest: int = field(default=0, metadata=name_in_reports("fullest"))
+    cache_bytes: int = field(default=0, metadata=name_in_reports("cache"))
     delays: Mapping[str, int] = field(default_factory=dict[str, int])
     lateness: Mapping[str, int] = field(default_factory=dict[str, int])
     sides: Mapping[str, SideMetrics] = field(default_factory=dict[str, SideMetrics])

@@ -67,6 +67,9 @@ OPERATOR = (
     MetricFamily("operator_busy_seconds_total", "counter", "Compute time of all shards, in seconds.", "seconds"),
     MetricFamily("operator_state_rows", "gauge", "Rows in the state.", "state_rows"),
     MetricFamily("operator_shards", "gauge", "Shards of the operator.", "shards"),
+    MetricFamily(
+        "operator_cache_bytes", "gauge", "Bytes of decoded states in the fullest cache of an executor.", "cache_bytes"
+    ),
 )
 """Per operator. The names begin with ``watersmeet_``, as all do."""
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
 
 from watersmeet.operators.core.operator import Port
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.interval.kernel import IntervalJoinOperator
 from watersmeet.operators.state import cache as caches
+from watersmeet.operators.state import format as blocks_format
+from watersmeet.operators.state import spine as spines
 from watersmeet.operators.state.cache import RunCache
 from watersmeet.tools.testing import MemoryStore
 
@@ -22,7 +32,6 @@ def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = caches.run_cache
     caches.run_cache = RunCache()
     monkeypatch.setattr(caches, "SMALLEST", 0)
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
     yield
     caches.run_cache = before
 
@@ -98,26 +107,146 @@ def test_a_small_run_is_held_but_has_no_file(tmp_path: Path, monkeypatch: pytest
     assert [path.stem for path in (tmp_path / "owner").iterdir()] == ["b"]
 
 
-def test_runs_of_others_are_looked_at_when_some_of_the_budget_was_added(tmp_path: Path) -> None:
+def used(folder: Path) -> int:
+    """The bytes of all files of runs, unfinished ones included."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size if path.is_file() and path.name != caches.LEDGER else 0
+    return total
+
+
+def test_runs_of_others_count_to_the_budget(tmp_path: Path) -> None:
     cache = RunCache(budget=160_000, folder=tmp_path)
-    cache.put("owner", "a", batch(1))
-    RunCache(folder=tmp_path).put("owner", "b", batch(*range(30_000)))
+    cache.put("owner", "a", batch(*range(1_000)))
+    RunCache(budget=320_000, folder=tmp_path).put("owner", "b", batch(*range(30_000)))
+    assert {path.stem for path in (tmp_path / "owner").iterdir()} == {"a", "b"}
     cache.put("owner", "c", batch(*range(1_000)))
-    assert len(list((tmp_path / "owner").iterdir())) == 3
-    cache.put("owner", "d", batch(*range(1_000)))
-    assert {path.stem for path in (tmp_path / "owner").iterdir()} == {"c", "d"}
+    assert {path.stem for path in (tmp_path / "owner").iterdir()} == {"c"}
+    assert cache.bytes_used == used(tmp_path)
 
 
-def test_the_files_of_several_processes_never_exceed_the_budget(
+operations = st.lists(
+    st.tuples(
+        st.sampled_from(("put", "put", "put", "put_read", "find", "drop", "retain", "killed", "budget")),
+        st.integers(0, 2),
+        st.integers(0, 1),
+        st.integers(0, 9),
+        st.sampled_from(("", *(caches.INDEX, caches.FILTER, caches.REST))),
+    ),
+    max_size=60,
+)
+
+
+@settings(derandomize=True, max_examples=examples(60), deadline=None, database=None)
+@given(operations, st.booleans())
+def test_a_cache_never_exceeds_its_budget(history: list[tuple[str, int, int, int, str]], shared: bool) -> None:
+    # The bytes are counted at every write, while a file is unfinished too.
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder, budget = Path(name), 60_000
+        made = [RunCache(budget, folder if shared else None) for _ in range(3)]
+        seen, replace = list[int](), Path.replace
+
+        def watched(path: Path, target: Path) -> Path:
+            seen.append(used(folder))
+            return replace(path, target)
+
+        patch.setattr(Path, "replace", watched)
+        sizes = {number: 1 + 1_600 * (number % 6) for number in range(10)}
+        for what, process, owner, number, suffix in history:
+            cache, key = made[process], (f"owner {owner}", f"{number}{suffix}")
+            run = batch(*range(number, number + sizes[number]))
+            if what == "put":
+                cache.put(*key, run)
+            elif what == "put_read":
+                assert cache.put_read(*key, run) == run
+            elif what == "find":
+                found = cache.find(*key)
+                assert found is None or found == run
+            elif what == "drop":
+                cache.drop(*key)
+                assert cache.find(*key) is None
+            elif what == "retain":
+                cache.retain(key[0], frozenset(str(other) for other in range(number)))
+            elif what == "killed":
+                # A worker ends while it writes, and another one takes its place.
+                with patch.context() as dying:
+                    dying.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+                    with suppress(KeyboardInterrupt):
+                        cache.put(*key, run)
+                made[process] = RunCache(budget, folder if shared else None)
+            else:
+                budget = 30_000 + 10_000 * (number % 4)
+                for other in made:
+                    other.set_budget(budget)
+            assert all(other.size <= budget for other in made)
+            assert used(folder) <= budget
+            assert not shared or cache.bytes_used >= used(folder)
+        assert all(size <= 60_000 for size in seen)
+
+
+def _write_many(folder: Path, process: int, failed: Synchronized[int]) -> None:
+    cache = RunCache(budget=1_000_000, folder=folder)
+    for number in range(150):
+        cache.put(f"owner {process % 2}", f"{process} {number}", batch(*range(1_000 + 100 * (number % 50))))
+        if number % 7 == 0:
+            cache.drop(f"owner {process % 2}", f"{process} {number}")
+        # Others wait as long as files are counted, or a file could count that is gone when the next one is seen.
+        with caches.RunFiles(folder)._lock_ledger():
+            if used(folder) > 1_000_000:
+                failed.value = 1
+
+
+def test_processes_that_write_at_once_never_exceed_the_budget(tmp_path: Path) -> None:
+    context = get_context("fork")
+    failed = context.Value("i", 0)
+    processes = [context.Process(target=_write_many, args=(tmp_path, number, failed)) for number in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert not failed.value and all(process.exitcode == 0 for process in processes)
+    assert 800_000 < used(tmp_path) <= 1_000_000
+    assert RunCache(folder=tmp_path).bytes_used == used(tmp_path)
+
+
+def test_a_run_that_is_larger_than_the_budget_evicts_nothing(tmp_path: Path) -> None:
+    cache = RunCache(budget=20_000, folder=tmp_path)
+    cache.put("owner", "a", batch(*range(1_000)))
+    cache.put("owner", "b", batch(*range(10_000)))
+    assert names(cache) == {"a"}
+
+
+def test_a_smaller_budget_holds_at_once(tmp_path: Path) -> None:
+    caches.share_runs(tmp_path, 60_000)
+    for name in "abcd":
+        caches.run_cache.put("owner", name, batch(*range(1_000)))
+    caches.share_runs(tmp_path, 20_000)
+    assert used(tmp_path) <= 20_000 and "d" in names(caches.run_cache) and "a" not in names(caches.run_cache)
+
+
+def test_a_file_that_another_process_removed_is_not_held(tmp_path: Path) -> None:
+    cache = RunCache(folder=tmp_path)
+    for name in "ab":
+        cache.put("owner", name, batch(1))
+    RunCache(folder=tmp_path).drop("owner", "a")
+    cache.retain("owner", frozenset("ab"))
+    assert not cache.has("owner", "a") and cache.has("owner", "b")
+
+
+def test_most_files_of_a_state_stay_mapped_when_all_are_read_in_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
-    processes = [RunCache(budget=1_000_000, folder=tmp_path) for _ in range(4)]
-    for number in range(60):
-        for process, cache in enumerate(processes):
-            cache.put(f"owner {process}", f"{number}", batch(*range(1_000)))
-            assert sum(path.stat().st_size for path in tmp_path.rglob("*.arrow")) <= 1_000_000
-    assert sum(path.stat().st_size for path in tmp_path.rglob("*.arrow")) > 800_000
+    monkeypatch.setattr(caches, "HELD", 20 * 8_000)
+    writer, reader = RunCache(folder=tmp_path), RunCache(folder=tmp_path)
+    for number in range(30):
+        writer.put("owner", f"{number}", batch(*range(1_000)))
+    held = 0
+    for _ in range(10):
+        for number in range(30):
+            held += reader.has("owner", f"{number}")
+            assert reader.find("owner", f"{number}") == batch(*range(1_000))
+    assert held > 10 * 30 // 3 and reader.size <= 20 * 8_000
 
 
 def test_indexes_and_filters_go_after_everything_else(tmp_path: Path) -> None:
@@ -179,4 +308,51 @@ def test_leftovers_of_a_killed_worker_go_as_well(tmp_path: Path) -> None:
     cache.retain("owner", frozenset("b"))
     assert [path.exists() for path in left] == [False, True]
     RunCache(budget=9000, folder=tmp_path).put("owner", "c", batch(1))
-    assert not left[1].exists()
+    assert not left[1].exists() and RunCache(folder=tmp_path).bytes_used == used(tmp_path)
+
+
+@pytest.mark.whole_blocks
+@pytest.mark.parametrize("budget", [3_000_000, 8_000_000])
+def test_a_join_with_large_blocks_stays_within_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    # Blocks of 2 MB are written and merged, and most of a state of 12 MB does not fit.
+    monkeypatch.setattr(blocks_format, "SPLIT_AT", 500_000)
+    monkeypatch.setattr(blocks_format, "PART_BYTES", 100_000)
+    monkeypatch.setattr(spines, "BLOCK_BYTES", 2_000_000)
+    seen, replace = list[int](), Path.replace
+
+    def watched(path: Path, target: Path) -> Path:
+        seen.append(used(tmp_path))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    columns = {side: (f"{side}.k", f"{side}.t", *(f"{side}.v{n}" for n in range(10))) for side in "lr"}
+    ports = [Port(columns[side], (f"{side}.t",), (f"{side}.k",), f"{side}.k", exact=True) for side in "lr"]
+    bounds = (Bound("l.t", "r.t", 10**9), Bound("r.t", "l.t", 10**9))
+    join = IntervalJoinOperator("inner", ports[0], ports[1], -(10**9), 10**9, bounds)
+    rng = np.random.default_rng(0)
+
+    def outcome() -> list[int]:
+        store, matched = MemoryStore(), list[int]()
+        for moment in range(20):
+            arrivals = {
+                port: pa.table(
+                    {
+                        f"{side}.k": np.random.default_rng(moment + port % 2).integers(0, 10**6, 3_000),
+                        f"{side}.t": np.full(3_000, moment),
+                        **{f"{side}.v{n}": rng.random(3_000) for n in range(10)},
+                    }
+                )
+                for port, side in enumerate("lr")
+            }
+            emission = join.step(store, arrivals, {"l.t": 0, "r.t": 0})
+            matched.append(sum(table.num_rows for table in emission.rows))
+        return matched
+
+    caches.share_runs(tmp_path, budget)
+    monkeypatch.setattr(caches, "SMALLEST", 10_000)
+    matched = outcome()
+    assert budget // 2 < max(seen) <= budget and used(tmp_path) == caches.run_cache.bytes_used <= budget
+    caches.run_cache = RunCache()
+    assert outcome() == matched and sum(matched) > 20_000

@@ -73,8 +73,14 @@ def held(spine: Spine) -> list[Kept]:
             between = list(spine.rows_between(block, low, high))
             here = part.where(spine.live_mask(block) & (part.codes >= low) & (part.codes <= high))
             assert between[0].table.equals(here.table) if between else not len(here)
-        found_rows, positions = spine.find(block, np.array([1, 1, 3, 7]))
-        if positions is not None:
+        searched = np.array([1, 1, 3, 7])
+        found_rows, positions, probes = spine.find(block, searched)
+        if probes is not None:
+            assert probes.tolist() == np.flatnonzero(np.isin(searched, part.codes)).tolist()
+        assert (probes is not None) == (block.parts > 0)
+        if positions is None:
+            assert found_rows.table.equals(part.table)
+        else:
             assert positions.tolist() == np.flatnonzero(np.isin(part.codes, [1, 3])).tolist()
             assert found_rows.codes.tolist() == part.codes[positions].tolist()
         part = part.where(spine.live_mask(block))
@@ -194,11 +200,11 @@ def test_a_probe_reads_filters_and_of_a_block_that_matches_its_index_and_one_par
     spine = ShardState(store).spine("rows", LAYOUT, budget)
     store.read.clear()
     absent = np.array([k for k in range(1_200) if k % 3])
-    missed = [block for block in spine.blocks if not spine.possible_codes(block, absent[::40]).size]
+    missed = [block for block in spine.blocks if not spine.candidates(block, absent[::40]).size]
     assert len(missed) > 1 and {name.split("/")[1] for name in store.read} == {"filter"}
     store.read.clear()
     block = spine.blocks[2]
-    found, positions = spine.find(block, np.array([660]))
+    found, positions, _ = spine.find(block, np.array([660]))
     assert positions is not None and found.table["l.k"].to_pylist() == [660]
     notes = [f"note/{note}/{block.name}" for note in ("matched", "sums")]
     assert block.parts > 10 and store.read == [f"run/{block.name}", *notes, f"part/4/{block.name}"]
@@ -214,11 +220,12 @@ def test_rows_are_searched_where_they_are_at_hand(monkeypatch: pytest.MonkeyPatc
     spine = ShardState(store).spine("rows", LAYOUT, budget)
     store.read.clear()
     block = spine.blocks[2]
-    whole, positions = spine.find(block, np.array([660]))
+    whole, positions, probes = spine.find(block, np.array([-1, 660, 661]))
+    assert probes is not None and probes.tolist() == [1]
     assert positions is None and len(whole) == block.rows and 660 in whole.table["l.k"].to_pylist()
     absent = np.array([code for code in range(block.lowest_code, block.highest_code) if code % 3])
-    missed = absent[[not spine.possible_codes(block, absent[[place]]).size for place in range(absent.size)]]
-    nothing, positions = spine.find(block, missed)
+    missed = absent[[not spine.candidates(block, absent[[place]]).size for place in range(absent.size)]]
+    nothing, positions, _ = spine.find(block, missed)
     assert missed.size and not len(nothing) and positions is not None and not positions.size
     assert not [name for name in store.read if name.startswith(("run/", "part/"))]
 

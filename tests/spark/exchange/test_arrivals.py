@@ -8,7 +8,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from watersmeet.spark.exchange.packing import ROWS, WATERMARKS, to_blob
+from watersmeet.spark.exchange.packing import to_blob
 from watersmeet.spark.exchange.stateful import InputBuffer, SpillFile
 
 BLOBS = [(port, to_blob([pa.record_batch({"a": [10 * n + port] * 20})], place=n)) for n in range(12) for port in (0, 1)]
@@ -19,7 +19,7 @@ def parts(order: list[tuple[int, bytes]], size: int, file: SpillFile, every: int
     """The numbers of blobs in each part; port 1 waits for the whole batch."""
     arrivals = InputBuffer(frozenset({0}))
     for number, (port, blob) in enumerate(order):
-        arrivals.add(port, ROWS, blob)
+        arrivals.add(port, blob)
         if every and number % every == 0:
             arrivals.spill(file)
             assert not arrivals.bytes
@@ -56,9 +56,8 @@ def test_a_file_is_made_when_it_is_needed_and_leaves_nothing(tmp_path: Path) -> 
         spilled.read()
 
 
-def test_part_of_watermarks_and_late_rows_alone_is_a_part_too() -> None:
+def test_late_rows_alone_are_a_part_too() -> None:
     arrivals = InputBuffer(frozenset({0}))
-    arrivals.add(1, WATERMARKS, b"{}")
     arrivals.add_late(0, b"late")
     assert list(arrivals.parts(0)) == [({}, True)]
-    assert arrivals.ports == {0, 1} and arrivals.watermarks == {1: [b"{}"]} and arrivals.late == [b"late"]
+    assert arrivals.ports == {0} and arrivals.late == [b"late"]

@@ -21,7 +21,15 @@ from watersmeet.local.query import LocalQuery
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
-from watersmeet.tools.forecast.cluster import ClusterRequest, plan_cluster, simulate, spread_over, spreads
+from watersmeet.spark.exchange.store import group_labels, labels
+from watersmeet.tools.forecast.cluster import (
+    ClusterRequest,
+    count_records,
+    plan_cluster,
+    simulate,
+    spread_over,
+    spreads,
+)
 from watersmeet.tools.forecast.inputs import MEASURED, Rate, parse_rates, read_sampled_rates, runs_alive, times_written
 from watersmeet.tools.forecast.query import ForecastInput, QueryForecast, forecast_query, render
 
@@ -240,9 +248,33 @@ def test_a_plan_is_printed_with_its_laws() -> None:
         assert refused.exit_code in (1, 2) and said in refused.stderr
 
 
+def test_the_plan_of_a_load_shows_the_simulated_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("watersmeet.cli.explain.SIMULATED_ROWS", 2_000)
+    load = ("plan", "--rate", "2e6/s", "--within", "1h", "--simulate")
+    told = watersmeet(*load)
+    assert told.exit_code == 0, told.output
+    assert "Simulated on this machine: a batch of 2,000 rows" in told.stdout
+    measured = json.loads(watersmeet(*load, "--format", "json").stdout)["simulated"]
+    # As many records as there are pairs of a task and a shard: watermarks come behind rows where there are any.
+    assert [(entry["tasks"], entry["records"]) for entry in measured] == [(n, n) for n in (2, 16, 64, 256, 1024, 4096)]
+
+
+@pytest.mark.parametrize("shards", [1, 8, 64, 4096])
+@pytest.mark.parametrize("partitions", [None, 1, 4, 64, 4096])
+def test_records_are_counted_as_shards_are_grouped(shards: int, partitions: int | None) -> None:
+    groups = set(group_labels(labels(shards), partitions or shards).values())
+    counted = count_records(0, 10, shards, partitions)
+    # Labels are even over as many partitions as shards, and about even over fewer.
+    assert counted.of_rows == 0 and counted.of_watermarks == counted.merged
+    assert counted.merged == pytest.approx(10 * len(groups), rel=0.6)
+    assert partitions is not None or counted.merged == 10 * shards
+    assert count_records(1e9, 10, shards, partitions).of_watermarks == 0
+
+
 def test_the_exchange_is_simulated_with_the_code_of_a_query() -> None:
     few, many = simulate(20_000, 2, 2, repeat=1), simulate(20_000, 200, 200, repeat=1)
-    assert few.records == 2 * 2 and many.records > 200
+    assert (few.records, few.watermark_records) == (2, 0)
+    assert many.records == 200 and 0 < many.watermark_records < 200
     assert few.bytes * 2 > 20_000 * 28 and many.watermark_bytes == 100 * few.watermark_bytes
     assert many.per_row > few.per_row
 

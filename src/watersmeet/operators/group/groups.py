@@ -169,8 +169,8 @@ def find_groups(
             first = np.searchsorted(codes[missing], block.lowest_code, "left")
             queried = missing[first : np.searchsorted(codes[missing], block.highest_code, "right")]
             if queried.size:
-                rows, _ = spine.find(block, codes[queried])
-                pairs = _match_groups(rows, keys, codes, queried, ends)
+                rows, _, probes = spine.find(block, codes[queried])
+                pairs = _match_groups(rows, keys, codes, queried if probes is None else queried[probes], ends)
                 parts.append(rows.take(pairs.build))
                 places[pairs.probe] = count + np.arange(pairs.probe.size)
                 count += pairs.probe.size

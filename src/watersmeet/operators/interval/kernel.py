@@ -229,14 +229,23 @@ class IntervalJoinOperator(TwoSided):
         first, last = reach(rows.times[self.ports[port].time], *self.span(port))
         return first, self._latest_reach(port, rows, last)
 
-    def pairs(self, left: KeyedRows, right: KeyedRows, probe: int, reach: tuple[Ints, Ints]) -> Iterator[Pairs]:
+    def pairs(
+        self, left: KeyedRows, right: KeyedRows, probe: int, reach: tuple[Ints, Ints], probes: Ints | None = None
+    ) -> Iterator[Pairs]:
         """The pairs of a left and a right row for which keys, bounds and condition hold, piece by piece.
 
-        ``probe`` is the port of the probing rows, which have that ``reach``. In the result, ``probe`` holds positions
-        in ``left`` and ``build`` positions in ``right``.
+        ``probe`` is the port of the probing rows, which have that ``reach``; ``probes``: the positions of those whose
+        codes the other rows have, None: any may. In the result, ``probe`` holds positions in ``left`` and ``build``
+        positions in ``right``.
         """
         probe_rows, build_rows = (left, right) if probe == LEFT else (right, left)
-        spans = stretches(build_rows.codes, build_rows.times[self.ports[1 - probe].time], probe_rows.codes, *reach)
+        build_times = build_rows.times[self.ports[1 - probe].time]
+        if probes is None:
+            spans = stretches(build_rows.codes, build_times, probe_rows.codes, *reach)
+        else:
+            low, high = (times[probes] for times in reach)
+            spans = stretches(build_rows.codes, build_times, probe_rows.codes[probes], low, high)
+            spans = spans._replace(probe=probes[spans.probe])
         for piece in spans.pieces(rows_per_piece(left, right)):
             pairs = verify_pairs(
                 self.ports, self.condition, left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe)
@@ -419,13 +428,14 @@ def _match_new_rows(
         for block in spine.blocks if len(rows) else ():
             if not join.can_meet(port, rows, block):
                 continue
-            old, positions = spine.find(block, rows.codes)
-            if not len(old) or (len(rows) <= FEW and not shares_a_code(old.codes, rows.codes)):
+            old, positions, probes = spine.find(block, rows.codes)
+            if not len(old) or (probes is None and len(rows) <= FEW and not shares_a_code(old.codes, rows.codes)):
                 continue
             matched = old.attributes.get(MATCHED)
             if matched is not None:
                 old = old.with_attributes(**{MATCHED: matched.copy()})
-            yield from _join_rows(join, shard, *((rows, old) if port == LEFT else (old, rows)), port, reach[port])
+            sides = (rows, old) if port == LEFT else (old, rows)
+            yield from _join_rows(join, shard, *sides, port, reach[port], probes)
             if matched is not None and not np.array_equal(matched, old.attributes[MATCHED]):
                 flags = old.attributes[MATCHED]
                 if positions is not None:
@@ -437,11 +447,17 @@ def _match_new_rows(
 
 
 def _join_rows(
-    join: IntervalJoinOperator, shard: Shard, left: KeyedRows, right: KeyedRows, probe: int, reach: tuple[Ints, Ints]
+    join: IntervalJoinOperator,
+    shard: Shard,
+    left: KeyedRows,
+    right: KeyedRows,
+    probe: int,
+    reach: tuple[Ints, Ints],
+    probes: Ints | None = None,
 ) -> Iterator[pa.Table]:
-    """The joined rows of two sets of rows; marks the rows that match."""
+    """The joined rows of two sets of rows; marks those that match. ``probes``: see `IntervalJoinOperator.pairs`."""
     times = left.times[join.left.time], right.times[join.right.time]
-    for pairs in join.pairs(left, right, probe, reach):
+    for pairs in join.pairs(left, right, probe, reach, probes):
         shard.counters.record_delays(times[LEFT], pairs.probe, times[RIGHT], pairs.build)
         first = _mark_matched(left, pairs.probe)
         _mark_matched(right, pairs.build)

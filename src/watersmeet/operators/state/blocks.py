@@ -35,8 +35,6 @@ from watersmeet.operators.state.layout import KeyedRows, RowLayout
 if TYPE_CHECKING:
     from watersmeet.operators.state.spine import ShardState
 
-FEW_OF = 4
-"""Fewer than one part in so many are read one by one."""
 SMALL_RUN = 1_024
 """Runs of at most this many rows are prefetched: where batches are small, most steps read all of them."""
 
@@ -99,7 +97,7 @@ class BlockStore:
 
     def is_cached(self, block: StateBlock) -> bool:
         """Whether all of a block in parts is at hand."""
-        return cache.run_cache.find(self._owner, block.name + cache.REST) is not None
+        return cache.run_cache.is_cached(self._owner, block.name + cache.REST)
 
     def take(self, block: StateBlock, positions: Ints) -> KeyedRows:
         """The rows of a block in parts at these positions, which ascend; other parts are not read."""
@@ -199,26 +197,29 @@ class BlockStore:
         name = block.name + cache.REST
         rest = cache.run_cache.find(self._owner, name)
         if rest is None:
-            rest = concat_batches([self._read_part(block, number) for number in range(block.parts)])
-            rest = cache.run_cache.put_read(self._owner, name, rest)
+            rest = cache.run_cache.put_read(self._owner, name, self._read_parts(block))
         return rest
+
+    def _read_parts(self, block: StateBlock) -> pa.RecordBatch:
+        return concat_batches([self._read_part(block, number) for number in range(block.parts)])
 
     def _read_part(self, block: StateBlock, number: int) -> pa.RecordBatch:
         return decode_rows(self._get(part_name(block.name, number), block))
 
     def _take_rest(self, block: StateBlock, positions: Ints) -> pa.RecordBatch:
         """The columns that are not in the index, of rows at ascending positions."""
-        rest = cache.run_cache.find(self._owner, block.name + cache.REST)
+        name = block.name + cache.REST
+        rest = cache.run_cache.find(self._owner, name)
+        if rest is not None:
+            return rest.take(pa.array(positions))
         edges = np.array(part_edges(self._read_index(block)))
         cuts = np.searchsorted(positions, edges)
         numbers = np.flatnonzero(np.diff(cuts))
-        if rest is None and (
-            numbers.size * FEW_OF >= block.parts
-            or cache.run_cache.is_worth_reading(self._owner, block.name, numbers.size, block.parts, block.size)
-        ):
-            rest = self._read_rest(block)
-        if rest is not None:
+        if cache.run_cache.is_worth_reading(self._owner, block.name, numbers.size, block.parts, block.size):
+            rest = self._read_parts(block)
+            cache.run_cache.put(self._owner, name, rest)
             return rest.take(pa.array(positions))
+        # Without room for all of it, parts are read one after the other, so that no more than one is in memory.
         pieces = [
             self._read_part(block, number).take(pa.array(positions[cuts[number] : cuts[number + 1]] - edges[number]))
             for number in numbers.tolist()

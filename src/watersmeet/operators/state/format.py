@@ -53,6 +53,8 @@ PART = "part/"
 """The prefix of the names of the parts of blocks."""
 SPLIT_AT, PART_BYTES = 4 * 2**20, 2**20
 """A block of more bytes is stored in parts, each of about so many bytes; a single row may be larger."""
+SAMPLE, SHRINKS = 256, 1.25
+"""The rows by which a part is judged, and how much smaller they must be when compressed, for it to be compressed."""
 FILTER_BITS, PROBES = 8, 3
 """The bits of a filter per row, up to twice as many, and how many of them a code sets: one miss in forty passes."""
 _EDGES, _SCHEMA, _CODE = b"edges", b"schema", b"code"
@@ -210,12 +212,25 @@ def rows_from_block(batch: pa.RecordBatch, layout: RowLayout, names: CanonicalNa
     return layout.rows(pa.RecordBatch.from_arrays(columns, names=list(layout.run_columns)))
 
 
-def encode_rows(batch: pa.RecordBatch) -> bytes:
-    """Rows as they are stored."""
+def encode_rows(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions | None = _COMPRESSED) -> bytes:
+    """Rows as they are stored; ``options``: None if they are not compressed."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED) as writer:
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return sink.getvalue().to_pybytes()
+
+
+def _encode_part(batch: pa.RecordBatch) -> bytes:
+    """Rows of a part as they are stored: compressed, unless a sample hardly shrinks.
+
+    Random numbers, digests and images do not, and a part that is not compressed is read without a copy. Rows alone
+    decide, so that every attempt of a batch writes the same bytes.
+    """
+    if batch.num_rows < SAMPLE:
+        return encode_rows(batch)
+    sample = batch.slice(0, SAMPLE)
+    plain = encode_rows(sample, None)
+    return encode_rows(batch, _COMPRESSED if SHRINKS * len(encode_rows(sample)) < len(plain) else None)
 
 
 def decode_rows(value: bytes) -> pa.RecordBatch:
@@ -279,7 +294,7 @@ def encode_block(batch: pa.RecordBatch, code: str | None, times: Sequence[str]) 
         return BlockValues(encode_rows(batch))
     others = batch.select(rest)
     edges = cut_rows(others, batch.num_rows, PART_BYTES)
-    parts = tuple(encode_rows(others.slice(start, stop - start)) for start, stop in pairwise(edges))
+    parts = tuple(_encode_part(others.slice(start, stop - start)) for start, stop in pairwise(edges))
     metadata = {_EDGES: json.dumps(edges), _CODE: code or "", _SCHEMA: batch.schema.serialize().to_pybytes()}
     codes = np.zeros(1, np.int64) if code is None else as_int64(batch.column(code))
     searched = batch.select([name for name in batch.schema.names if name in index]).replace_schema_metadata(metadata)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,19 @@ BLOCK_BYTES = 64 * 2**20
 """The bytes of a block at most, if it has more than one row, and of the rows that are merged at once."""
 SAMPLES = 16
 """The codes of a block that are looked at for every part of a merge, to find ranges of one size."""
+
+
+class CodeMatches(NamedTuple):
+    """The rows of a block among which those with some sorted codes are.
+
+    - ``rows``: the rows, all of the block or only those that have one of the codes
+    - ``positions``: where these are in the block; None: all of its rows
+    - ``probes``: the positions of the codes that the block has; None: any of them
+    """
+
+    rows: KeyedRows
+    positions: Ints | None = None
+    probes: Ints | None = None
 
 
 class ShardState:
@@ -211,44 +224,48 @@ class Spine:
         distinct, places = np.unique(positions, return_inverse=True)
         return self.select(block, distinct).table.select(list(columns)).take(pa.array(places))
 
-    def find(self, block: StateBlock, codes: Ints) -> tuple[KeyedRows, Ints | None]:
-        """The rows of a block that may have one of these sorted codes, and their positions; None: all of its rows."""
+    def find(self, block: StateBlock, codes: Ints) -> CodeMatches:
+        """The rows of a block that may have one of these sorted codes."""
         if not block.parts:
-            return self.read(block), None
-        codes = self.possible_codes(block, codes)
-        if not codes.size:
-            return self.layout.empty_rows, np.zeros(0, np.int64)
-        if self.stored.is_cached(block):
+            return CodeMatches(self.read(block))
+        probes, stored, first = self._search_index(block, codes)
+        if not probes.size:
+            return CodeMatches(self.layout.empty_rows, np.zeros(0, np.int64), probes)
+        if block.name in self._held or self.stored.is_cached(block):
             # All of it is at hand: to search it costs less than to take rows out of it.
-            return self.read(block), None
-        positions = self.positions_of(block, codes)
-        return (self.select(block, positions) if positions.size else self.layout.empty_rows), positions
+            return CodeMatches(self.read(block), None, probes)
+        positions = _positions_from(stored, codes[probes], first)
+        return CodeMatches(self.select(block, positions), positions, probes)
 
     def positions_of(self, block: StateBlock, codes: Ints) -> Ints:
         """The ascending positions of the rows of a block in parts that have one of these sorted codes."""
-        codes = self.possible_codes(block, codes)
-        if not codes.size:
-            return np.zeros(0, np.int64)
-        stored = self.index(block).codes
-        first = np.searchsorted(stored, codes, "left")
-        is_stored = stored[np.minimum(first, stored.size - 1)] == codes
-        codes, first = codes[is_stored], first[is_stored]
-        is_new = np.ones(codes.size, np.bool_)
-        is_new[1:] = codes[1:] != codes[:-1]
-        first = first[is_new]
-        counts = np.searchsorted(stored, codes[is_new], "right") - first
-        return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
+        probes, stored, first = self._search_index(block, codes)
+        return _positions_from(stored, codes[probes], first)
 
-    def possible_codes(self, block: StateBlock, codes: Ints) -> Ints:
-        """Those of these sorted codes that a block may have, by its range and its filter, if it has one."""
+    def candidates(self, block: StateBlock, codes: Ints) -> Ints:
+        """The positions of those of these sorted codes that a block may have, by its range and its filter, if any."""
         low, high = (
             np.searchsorted(codes, block.lowest_code, "left"),
             np.searchsorted(codes, block.highest_code, "right"),
         )
-        codes = codes[low:high]
-        if not block.parts or not codes.size:
-            return codes
-        return codes[self.stored.may_contain(block, codes)]
+        positions = np.arange(low, high)
+        if not block.parts or not positions.size:
+            return positions
+        return positions[self.stored.may_contain(block, codes[low:high])]
+
+    def _search_index(self, block: StateBlock, codes: Ints) -> tuple[Ints, Ints, Ints]:
+        """Search the index of a block in parts for sorted codes.
+
+        Returns the positions of those that it has, its own codes, and the first row of each. Only codes that the filter
+        passes are searched: where keys are spread over many blocks, most codes are in none or one of them.
+        """
+        probes = self.candidates(block, codes)
+        if not probes.size:
+            return probes, probes, probes
+        stored, searched = self.index(block).codes, codes[probes]
+        first = np.searchsorted(stored, searched, "left")
+        is_stored = stored[np.minimum(first, stored.size - 1)] == searched
+        return probes[is_stored], stored, first[is_stored]
 
     def note(self, block: StateBlock, name: str) -> Values:
         """The note of a block by name."""
@@ -490,6 +507,19 @@ class Spine:
             self.stored.remove(block)
             for name in names:
                 self.state.store.remove(_note(name, block))
+
+
+def _positions_from(stored: Ints, codes: Ints, first: Ints) -> Ints:
+    """The ascending positions of all rows with these sorted codes, given the first row of each.
+
+    >>> _positions_from(np.array([3, 5, 5, 8]), np.array([5, 5, 8]), np.array([1, 1, 3])).tolist()
+    [1, 2, 3]
+    """
+    is_new = np.ones(codes.size, np.bool_)
+    is_new[1:] = codes[1:] != codes[:-1]
+    first = first[is_new]
+    counts = np.searchsorted(stored, codes[is_new], "right") - first
+    return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
 
 
 def _note(name: str, block: StateBlock) -> str:

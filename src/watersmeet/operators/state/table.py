@@ -169,10 +169,10 @@ class StateTable:
 
     def _rows_of_codes(self, block: StateBlock, codes: Ints) -> list[KeyedRows]:
         """The stored rows of these codes (sorted, distinct) as one part, or an empty list."""
-        rows, positions = self.spine.find(block, codes)
+        rows, positions, probes = self.spine.find(block, codes)
         if positions is not None:
             return [rows] if len(rows) else []
-        return _rows_of_codes(rows, codes)
+        return _rows_of_codes(rows, codes if probes is None else codes[probes])
 
     def _locate_codes(self, codes: Ints) -> Iterator[tuple[StateBlock, int, int]]:
         """The blocks that may hold rows of these sorted codes, with the slice of the codes that each may hold."""

@@ -1,9 +1,9 @@
 """Rows through Spark in bulk: packed by shard into Arrow blobs before the shuffle, unpacked after the join.
 
 A record of the exchange is ``(shard, port, kind, blob)``, preceded by the label of the shard's group
-(`watersmeet.spark.exchange.store`). Every map task sends one record of watermarks to every shard, so that after the
-shuffle each shard knows the watermarks of the whole batch. These functions run in Spark's workers: they import only
-what they need.
+(`watersmeet.spark.exchange.store`). Every map task sends its watermarks to every group, once: behind a blob of rows, or
+as a record of their own where it has no rows for the group. So after the shuffle each shard knows the watermarks of the
+whole batch. These functions run in Spark's workers: they import only what they need.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -44,10 +44,10 @@ from watersmeet.spark.exchange.store import group_labels
 from watersmeet.spark.private.introspection import state_partitions
 from watersmeet.spark.private.transfer import room_here
 
-ROWS, WATERMARKS, LATE, REPORT, UNMATCHED, METRICS, SPACER = 0, 1, 2, 3, 4, 5, 6
-"""The kinds of records: rows and watermarks; and, only as output of a join: late rows, the report of a shard with its
-watermarks and state sizes, unmatched rows with a side output, and the metrics of each join of an operator. Spacers are
-skipped, see `spacers`.
+ROWS, WATERMARKS, LATE, REPORT, UNMATCHED, METRICS, SPACER, MARKED_ROWS = 0, 1, 2, 3, 4, 5, 6, 7
+"""The kinds of records: rows, watermarks, and rows with watermarks behind them (`append_watermarks`). As output of a
+join: rows, late rows, the report of a shard with its watermarks and state sizes, unmatched rows with a side output, and
+the metrics of each join of an operator. Spacers are skipped, see `spacers`.
 """
 
 PACKED_DDL = "shard INT, of INT, port TINYINT, kind TINYINT, blob BINARY"
@@ -83,7 +83,7 @@ Spacer = tuple[int, int, int, None]
 
 @dataclass(frozen=True)
 class Pack:
-    """Packs the rows of one port: sends each to its shard, and the watermarks of all of them to every shard.
+    """Packs the rows of one port: sends each to its shard, and the watermarks of all of them to every group of shards.
 
     - ``route`` gives the shard by the column ``by``; where that is NULL, by a hash of the columns ``null_keys``
     - ``lags`` are the watermarked columns of a source; a port fed by a join has none and finds its watermarks in
@@ -130,16 +130,12 @@ class Pack:
             if rows >= ROWS_PER_BLOB * len(self.shards) or size >= BYTES_PER_FLUSH:
                 yield from pack_records(self._flush(waiting, seen, keys), self.shards)
                 rows = size = 0
-        yield from pack_records(
-            chain(self._flush(waiting, seen, keys), self._watermark_records(watermarks, seen)), self.shards
-        )
-
-    def _watermark_records(self, watermarks: _WatermarkFold, seen: int) -> Iterator[Record]:
+        records = self._flush(waiting, seen, keys)
         if seen or len(self.shards) == 1:
             # Also without a watermark: every shard must be visited, or the watermarks that a join emits would be those
             # of some of its shards only. A single shard may have output without rows: the group without keys.
-            blob = watermarks.to_bytes()
-            yield from ((shard, self.port, WATERMARKS, blob) for shard in self.shards)
+            records = _with_watermarks(records, self.port, self.shards, watermarks.to_bytes())
+        yield from pack_records(records, self.shards)
 
     def _fold_watermarks(self, batch: pa.RecordBatch, watermarks: _WatermarkFold) -> None:
         """Fold in the watermarks of a batch."""
@@ -203,7 +199,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class PackWatermarks:
-    """Sends external watermarks, as rows ``(column, value)``, to every shard.
+    """Sends external watermarks, as rows ``(column, value)``, to every group of shards.
 
     ``columns`` are the ones to send, each with the name of its watermark here.
     """
@@ -220,8 +216,8 @@ class PackWatermarks:
                 if row["column"] in self.columns:
                     watermarks.fold({self.columns[row["column"]]: row["value"]}, lowest=False)
         if watermarks.watermarks or len(self.shards) == 1:
-            blob = watermarks.to_bytes()
-            yield from pack_records(((shard, self.port, WATERMARKS, blob) for shard in self.shards), self.shards)
+            records = _with_watermarks(iter(()), self.port, self.shards, watermarks.to_bytes())
+            yield from pack_records(records, self.shards)
 
 
 LateMode = Literal["dropped", "shown", "passed"]
@@ -329,6 +325,35 @@ class _WatermarkFold:
         return json.dumps({"lowest": self.lowest, "marks": self.watermarks}).encode()
 
 
+def _with_watermarks(
+    records: Iterator[Record], port: int, shards: tuple[int, ...], watermarks: bytes
+) -> Iterator[Record]:
+    """Records of rows with the watermarks of their task: behind one of each group, or else in a record of its own."""
+    under = group_labels(shards, state_partitions())
+    missing = dict.fromkeys(under.values())
+    for shard, of, kind, blob in records:
+        if under[shard] in missing:
+            del missing[under[shard]]
+            yield shard, of, MARKED_ROWS, append_watermarks(blob, watermarks)
+        else:
+            yield shard, of, kind, blob
+    yield from ((label, port, WATERMARKS, watermarks) for label in missing)
+
+
+def append_watermarks(blob: bytes, watermarks: bytes) -> bytes:
+    """A blob of rows with watermarks behind it: an Arrow stream knows where it ends, so it is read as before.
+
+    >>> watermarks_behind(append_watermarks(b"rows", b"{}"))
+    b'{}'
+    """
+    return blob + watermarks + len(watermarks).to_bytes(4, "little")
+
+
+def watermarks_behind(blob: bytes) -> bytes:
+    """The watermarks behind a blob of rows."""
+    return blob[-4 - int.from_bytes(blob[-4:], "little") : -4]
+
+
 def watermark_of(latest: pa.Scalar, lag: int) -> int:
     """The watermark for the latest time of a column; a time of a row never equals the end of input."""
     time = int(as_int64(pa.array([latest], latest.type))[0])
@@ -338,8 +363,8 @@ def watermark_of(latest: pa.Scalar, lag: int) -> int:
 def fold_watermarks(blobs: Sequence[bytes]) -> dict[str, int]:
     """The watermarks of a batch from the records of all its map tasks."""
     folded: dict[bool, _WatermarkFold] = {False: _WatermarkFold(), True: _WatermarkFold()}
-    for blob in blobs:
-        read = json.loads(blob)
+    # Parsed at once: one by one they take longer than the rows of a small batch, and there is one for each map task.
+    for read in json.loads(b"[" + b",".join(set(blobs)) + b"]"):
         folded[read["lowest"]].fold(read["marks"], lowest=read["lowest"])
     return dict(sorted((folded[False].watermarks | folded[True].watermarks).items()))
 

@@ -26,17 +26,19 @@ from watersmeet.operators.core.operator import (
     END_OF_INPUT,
     RUN,
     Emission,
+    ShardMetrics,
     StepError,
     Watermarks,
     merge_shard_metrics,
     to_text,
 )
-from watersmeet.operators.state.cache import share_runs
+from watersmeet.operators.state import cache
 from watersmeet.operators.state.format import FORMAT, READABLE_FORMATS, digest
 from watersmeet.operators.state.reshard import places_null_keys
 from watersmeet.spark.exchange.output import Examples, OperatorCounters, OutputBuffer
 from watersmeet.spark.exchange.packing import (
     LATE,
+    MARKED_ROWS,
     METRICS,
     REPORT,
     SPACER,
@@ -44,9 +46,15 @@ from watersmeet.spark.exchange.packing import (
     fold_watermarks,
     from_blobs,
     place_of,
+    watermarks_behind,
 )
-from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States
-from watersmeet.spark.private.introspection import get_accepted_states, query_of_task, run_group
+from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States, group_members, labels
+from watersmeet.spark.private.introspection import (
+    get_accepted_states,
+    query_of_task,
+    run_group,
+    state_partitions,
+)
 from watersmeet.spark.private.transfer import room_here
 
 if TYPE_CHECKING:
@@ -116,7 +124,7 @@ class ShardProcessor(StatefulProcessor):
         folder = local_folder()
         if folder is not None:
             # Spark removes its local directories when the executor ends.
-            share_runs(Path(folder) / "watersmeet-runs", self.cache_bytes)
+            cache.share_runs(Path(folder) / "watersmeet-runs", self.cache_bytes)
         self.handle = handle
         self.state = handle.getMapState("state", NAME, VALUE)
 
@@ -125,8 +133,14 @@ class ShardProcessor(StatefulProcessor):
         group: dict[int, _Shard] = {}
         output = OutputBuffer(room_here())
         states = States(self.handle, self.state, key[0])
+        received = BatchWatermarks()
         with closing(SpillFile(local_folder())) as spill_file:
-            self._take(rows, group, spill_file, states, output)
+            self._take(rows, group, spill_file, states, output, received)
+            if received.blobs:
+                # They are for all shards of the group, also for those without rows.
+                for shard in group_members(labels(self.shards.number), state_partitions())[key[0]]:
+                    target = group.get(shard) or group.setdefault(shard, _Shard(self, shard, states, output))
+                    target.take_watermarks(received)
             shards = sorted(group.values(), key=lambda shard: shard.label)
             # Reads and writes for the whole group are charged to one shard.
             with shards[0].counters[-1].measure_time():
@@ -143,14 +157,24 @@ class ShardProcessor(StatefulProcessor):
         yield from output.take_frames()
 
     def _take(
-        self, rows: Any, group: dict[int, _Shard], spill_file: SpillFile, states: States, output: OutputBuffer
+        self,
+        rows: Any,
+        group: dict[int, _Shard],
+        spill_file: SpillFile,
+        states: States,
+        output: OutputBuffer,
+        received: BatchWatermarks,
     ) -> None:
-        """Distribute records to the shards of a group; large inputs are spilled to a file."""
+        """Distribute records to the shards of a group, and watermarks; large inputs are spilled to a file."""
         for records in rows:
             for shard, port, kind, blob in zip(
                 records["of"], records["port"], records["kind"], records["blob"], strict=True
             ):
                 if kind == SPACER:
+                    continue
+                if kind in (WATERMARKS, MARKED_ROWS):
+                    received.add(int(port), blob if kind == WATERMARKS else watermarks_behind(blob))
+                if kind == WATERMARKS:
                     continue
                 target = group.get(shard) or group.setdefault(shard, _Shard(self, int(shard), states, output))
                 target.take(int(port), kind, blob)
@@ -177,6 +201,7 @@ class _Shard:
         self.shards = processor.shards.number
         self.output = output
         self.is_checked = False
+        self.watermarks = BatchWatermarks()
         named = zip(self.stages, prefixes(len(self.stages)), strict=True)
         self.stores = [states.store(label, prefix, shard_owner(stage.digest, prefix, label)) for stage, prefix in named]
         self.counters = [self._make_counters(stage, processor.shards, processor.sample_rows) for stage in self.stages]
@@ -196,7 +221,12 @@ class _Shard:
         if kind == LATE:
             self.input_buffer.add_late(port, blob)
         else:
-            self.input_buffer.add(port, kind, blob)
+            self.input_buffer.add(port, blob)
+
+    def take_watermarks(self, received: BatchWatermarks) -> None:
+        """Take the watermarks of the group."""
+        self.watermarks = received
+        self.input_buffer.ports.update(received.blobs)
 
     def close(self) -> Iterator[pd.DataFrame]:
         """Run the stages on the batch, with the watermarks in the last step."""
@@ -231,11 +261,8 @@ class _Shard:
 
     def _watermarks(self, stage: JoinStage) -> Watermarks:
         """The watermarks of a batch for the ports of a stage."""
-        watermarks = fold_watermarks(
-            [blob for port in stage.ports for blob in self.input_buffer.watermarks.get(port, ())]
-        )
         return (
-            watermarks
+            self.watermarks.fold(tuple(stage.ports))
             | dict.fromkeys(stage.ends, END_OF_INPUT)
             | (_run_watermark() if stage.link.operator.needs_run else {})
         )
@@ -253,13 +280,12 @@ class _Shard:
 
 
 def _metrics_texts(shards: Sequence[_Shard], stages: Sequence[JoinStage]) -> Iterator[str]:
-    """The metrics of a batch per join, for all shards of a group."""
+    """The metrics of a batch per join, for all shards of a group, with the bytes in the cache of their executor."""
+    cached: ShardMetrics = {"highest": {"cache": cache.run_cache.bytes_used}}
     for number, stage in enumerate(stages):
         if stage.metrics_name:
-            yield to_text(
-                stage.metrics_name,
-                merge_shard_metrics(shard.counters[number].collect_metrics(stage.times) for shard in shards),
-            )
+            metrics = (shard.counters[number].collect_metrics(stage.times) for shard in shards)
+            yield to_text(stage.metrics_name, merge_shard_metrics((*metrics, cached)))
 
 
 def prefixes(stages: int) -> tuple[str, ...]:
@@ -373,6 +399,24 @@ class SpillFile:
             self._file.close()
 
 
+class BatchWatermarks:
+    """The watermarks of a batch that came to a group of shards, by port. All of its shards have the same."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[int, list[bytes]] = {}
+        self._folded: dict[tuple[int, ...], dict[str, int]] = {}
+
+    def add(self, port: int, blob: bytes) -> None:
+        """Add what a map task sent to a port."""
+        self.blobs.setdefault(port, []).append(blob)
+
+    def fold(self, ports: tuple[int, ...]) -> dict[str, int]:
+        """The watermarks of some ports, from those of all map tasks: folded once for all shards of the group."""
+        if ports not in self._folded:
+            self._folded[ports] = fold_watermarks([blob for port in ports for blob in self.blobs.get(port, ())])
+        return self._folded[ports]
+
+
 class InputBuffer:
     """Records of a shard that no step has seen yet; ``split``: the ports whose rows need not wait for the whole batch.
 
@@ -384,17 +428,13 @@ class InputBuffer:
     def __init__(self, split: frozenset[int]) -> None:
         self.split = split
         self.ports: set[int] = set()
-        self.watermarks: dict[int, list[bytes]] = {}
         self.late: list[bytes] = []
         self.bytes = 0
         self._blobs: dict[int, list[bytes | SpilledBlob]] = {}
 
-    def add(self, port: int, kind: int, blob: bytes) -> None:
-        """Add a record of rows or watermarks."""
+    def add(self, port: int, blob: bytes) -> None:
+        """Add a record of rows."""
         self.ports.add(port)
-        if kind == WATERMARKS:
-            self.watermarks.setdefault(port, []).append(blob)
-            return
         self._blobs.setdefault(port, []).append(blob)
         self.bytes += len(blob) if port in self.split else 0
 

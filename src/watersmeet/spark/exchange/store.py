@@ -29,6 +29,7 @@ SHARDS_PER_GROUP = 32
 """The records of a group are buffered together, up to a limit if the operator may split a batch."""
 
 
+@cache
 def labels(shards: int) -> tuple[int, ...]:
     """As many labels as shards, label i on partition i of that many.
 
@@ -63,6 +64,19 @@ def group_labels(shards: tuple[int, ...], partitions: int | None) -> Mapping[int
     return {
         shard: group[place - place % SHARDS_PER_GROUP] for group in on.values() for place, shard in enumerate(group)
     }
+
+
+@cache
+def group_members(shards: tuple[int, ...], partitions: int | None) -> Mapping[int, tuple[int, ...]]:
+    """The shards of each group, by its label.
+
+    >>> group_members((0, 1, 5), None)
+    {0: (0,), 1: (1,), 5: (5,)}
+    """
+    members: dict[int, tuple[int, ...]] = {}
+    for shard, label in group_labels(shards, partitions).items():
+        members[label] = (*members.get(label, ()), shard)
+    return members
 
 
 def spark_hash(value: int) -> int:

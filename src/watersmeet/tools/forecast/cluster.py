@@ -2,8 +2,8 @@
 
 State, disk and network grow linearly with the rate; state also with the bound. The rest does not: a batch takes
 ``batch`` seconds however many cores there are; an arriving row is looked up in every run of its shard, and runs grow
-with the state; if a machine's live state exceeds its cache, every batch reads all of it again; every map task sends a
-record of watermarks to every shard, so that these grow with the product; and the rows of one key are joined by one
+with the state; if a machine's live state exceeds its cache, every batch reads all of it again; every map task sends
+rows and watermarks to every shard, so that records grow with the product; and the rows of one key are joined by one
 core.
 
 The cost of packing and unpacking with many map tasks and shards is measured with the code that runs in a query; the
@@ -20,7 +20,15 @@ import pyarrow as pa
 
 from watersmeet.duration import format_count
 from watersmeet.operators.core.watermarks import WatermarkLag
-from watersmeet.spark.exchange.packing import ROWS, WATERMARKS, Pack, fold_watermarks, from_blobs
+from watersmeet.spark.exchange.packing import (
+    MARKED_ROWS,
+    WATERMARKS,
+    Pack,
+    fold_watermarks,
+    from_blobs,
+    watermarks_behind,
+)
+from watersmeet.spark.exchange.store import SHARDS_PER_GROUP
 from watersmeet.tools.forecast.inputs import MEASURED, Costs, runs_alive, times_written
 
 ROOM = 0.7
@@ -95,8 +103,38 @@ def read_bytes(request: ClusterRequest, machines: int, costs: Costs = MEASURED) 
 
 def overhead(rows: float, tasks: int, shards: int, costs: Costs = MEASURED) -> float:
     """Seconds of cores in a batch that no row takes: tasks, calls of shards, and what each task sends to each shard."""
-    records = min(tasks * shards, rows) * costs.record
-    return tasks * costs.task + shards * costs.shard + tasks * shards * costs.mark + records
+    records = count_records(rows, tasks, shards)
+    sent = records.of_rows * costs.record + records.of_watermarks * costs.mark + records.merged * costs.merged
+    return tasks * costs.task + shards * costs.shard + sent
+
+
+@dataclass(frozen=True)
+class RecordCounts:
+    """The records of a batch in the exchange: those with rows, and those with watermarks alone.
+
+    ``merged``: the watermarks that are merged: of each map task in each group of shards.
+    """
+
+    of_rows: float
+    of_watermarks: float
+    merged: float
+
+
+def count_records(rows: float, tasks: int, shards: int, partitions: int | None = None) -> RecordCounts:
+    """The records that so many map tasks send to so many shards, if rows are spread evenly.
+
+    Shards on one of Spark's ``partitions`` form groups; None: there are as many as shards. A task sends its watermarks
+    once to each group: behind rows, or else in a record of its own.
+
+    >>> count_records(1e6, 64, 64), count_records(0, 64, 64)
+    (RecordCounts(of_rows=4096, of_watermarks=0, merged=4096), RecordCounts(of_rows=0, of_watermarks=4096, merged=4096))
+    >>> count_records(0, 4096, 4096, 128).of_watermarks
+    524288
+    """
+    partitions = min(shards, partitions or shards)
+    groups = partitions * -(-shards // (partitions * SHARDS_PER_GROUP))
+    of_rows = min(tasks * shards, rows)
+    return RecordCounts(of_rows, max(0, tasks * groups - of_rows), tasks * groups)
 
 
 def native_bytes(cores: int, costs: Costs = MEASURED) -> int:
@@ -196,7 +234,7 @@ class Spread:
     """A batch over this many map tasks and shards: where its time goes.
 
     Core seconds: ``rows``, ``marks`` (watermarks), ``records`` (of rows, beyond the cost of the rows) and ``calls``
-    (tasks and shards). ``bytes``: of watermarks and of the overhead of records.
+    (tasks and shards). ``bytes``: of watermarks and of the overhead of records; ``sent``: the number of records.
     """
 
     tasks: int
@@ -206,6 +244,7 @@ class Spread:
     records: float
     calls: float
     bytes: float
+    sent: int
 
     @property
     def share(self) -> float:
@@ -233,10 +272,12 @@ def spreads(request: ClusterRequest, costs: Costs = MEASURED, most: int = MOST_S
 def spread_over(request: ClusterRequest, tasks: int, shards: int, costs: Costs = MEASURED) -> Spread:
     """A batch of the load over so many map tasks and shards. Every task sends rows to every shard, if it has enough."""
     rows = request.rate * request.batch
-    records = min(tasks * shards, rows)
+    records = count_records(rows, tasks, shards)
+    marks = records.of_watermarks * costs.mark + records.merged * costs.merged
     return Spread(
-        tasks, shards, rows * row_seconds(request, shards, costs), tasks * shards * costs.mark, records * costs.record,
-        tasks * costs.task + shards * costs.shard, tasks * shards * 200 + records * costs.record_bytes,
+        tasks, shards, rows * row_seconds(request, shards, costs), marks, records.of_rows * costs.record,
+        tasks * costs.task + shards * costs.shard, records.merged * 80 + records.of_rows * costs.record_bytes,
+        round(records.of_rows + records.of_watermarks),
     )  # fmt: skip
 
 
@@ -248,7 +289,7 @@ class ExchangeCost:
     """The measured costs: seconds of one map task and of one shard, and the shard's seconds for watermarks.
 
     ``bytes``: sent by one task, ``watermark_bytes`` of them for watermarks; ``records``: the number of records it
-    sends.
+    sends, ``watermark_records`` of them with watermarks alone.
     """
 
     tasks: int
@@ -260,6 +301,7 @@ class ExchangeCost:
     bytes: int
     watermark_bytes: int
     records: int
+    watermark_records: int
 
     @property
     def seconds(self) -> float:
@@ -285,18 +327,21 @@ def _measure(rows: int, tasks: int, shards: int) -> ExchangeCost:
     sent = [record for records in pack(iter([batch])) for record in records.to_pylist()]
     task = perf_counter() - began
     # Every task sends a shard about the same: what this one sends to some of them stands for it.
-    row_blobs = [record["blob"] for record in sent if record["kind"] == ROWS]
-    watermark_blobs = [record["blob"] for record in sent if record["kind"] == WATERMARKS]
+    alone = [record["blob"] for record in sent if record["kind"] == WATERMARKS]
+    row_blobs = [record["blob"] for record in sent if record["kind"] != WATERMARKS]
+    behind = [watermarks_behind(record["blob"]) for record in sent if record["kind"] == MARKED_ROWS]
     sending = min(tasks, max(1, round(tasks * len(row_blobs) / shards)))
+    # Those of each task differ.
+    received = [
+        b'{"lowest": false, "marks": {"l.ts": %d}}' % (1_700_000_000_000_000 + number) for number in range(tasks)
+    ]
     began = perf_counter()
-    fold_watermarks([watermark_blobs[0]] * tasks)
+    fold_watermarks(received)
     watermarks = perf_counter() - began
     from_blobs([row_blobs[number % len(row_blobs)] for number in range(sending)])
     shard = perf_counter() - began
-    sizes = [len(record["blob"]) for record in sent]
-    return ExchangeCost(
-        tasks, shards, rows, task, shard, watermarks, sum(sizes), sum(map(len, watermark_blobs)), len(sent)
-    )
+    sizes, marks = [len(record["blob"]) for record in sent], sum(map(len, behind)) + sum(map(len, alone))
+    return ExchangeCost(tasks, shards, rows, task, shard, watermarks, sum(sizes), marks, len(sent), len(alone))
 
 
 def _batch(rows: int) -> pa.RecordBatch:

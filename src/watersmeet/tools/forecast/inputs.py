@@ -32,7 +32,8 @@ class Costs:
     - ``byte``: each further byte of a row
     - ``result``: an output row; ``shard``: the call of a shard in a batch; ``task``: a map task without a row
     - ``probe``: the search for a row in one run of the other side; ``read``: a byte of a run that is not cached
-    - ``mark``: a record of watermarks of one map task for one shard: made, shuffled, merged; ``record``: one of rows
+    - ``mark``: a record with the watermarks of one map task alone: made and shuffled; ``record``: one of rows
+    - ``merged``: the watermarks of one map task, merged in one group of shards
     - ``record_bytes``: the size of such a record without its rows
     - ``worker``: bytes of a Python worker without rows; ``jvm``: bytes of Spark's own process when idle
     - ``executor_native``, ``core_native``: bytes of an executor outside the heap of its JVM, and of each of its cores:
@@ -57,6 +58,7 @@ class Costs:
     probe: float
     read: float
     mark: float
+    merged: float
     record: float
     record_bytes: int
     worker: int
@@ -96,7 +98,8 @@ MEASURED = Costs(
     task=0.05,
     probe=7e-8,
     read=1.5e-8,
-    mark=2.5e-5,
+    mark=2.2e-5,
+    merged=2e-6,
     record=1.5e-4,
     record_bytes=900,
     worker=95_000_000,
