@@ -468,7 +468,9 @@ def _apply_filter(name: str, args: tuple[Expr, ...], condition: Expr) -> tuple[s
 def _read_grouping(cursor: Cursor, read: Read) -> Expr | None:
     """``grouping(...)`` of what is computed; None of a column or a text, which is found in any text around it."""
     first = cursor.position
-    cursor.skip(2)
+    # A function, not a keyword of the language, so that its letters stay as they are.
+    cursor.next()
+    cursor.next()
     key = None if cursor.at(")") else read(cursor)
     if key is None or key.op in ("column", "other") or not cursor.at(")"):
         cursor.position = first
