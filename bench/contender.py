@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -148,10 +149,10 @@ def _measure(run: Run, folder: Path, spark: SparkSession, launched: float) -> di
 
 def keep_checkpoints_as_runs(spark: SparkSession) -> None:
     """Let checkpoints be written as ``watersmeet run`` lets them, for all contenders; an older tree may not have it."""
-    with suppress(ImportError):
-        from watersmeet.spark.private.files import keep_checkpoints_here
-
-        keep_checkpoints_here(spark)
+    for module in ("checkpoint_files", "files"):
+        with suppress(ImportError, AttributeError):
+            import_module(f"watersmeet.spark.private.{module}").keep_checkpoints_here(spark)
+            return
 
 
 def _plain(conf: Mapping[str, str]) -> SparkSession:

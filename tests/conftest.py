@@ -65,7 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A local session as Watersmeet makes it, with few partitions."""
     from pyspark.sql import SparkSession
 
-    from watersmeet.spark.private.files import keep_checkpoints_here
+    from watersmeet.spark.private.checkpoint_files import keep_checkpoints_here
     from watersmeet.spark.session import session
 
     assert SparkSession.getActiveSession() is None, "a test has made a session: it would be taken, with its settings"

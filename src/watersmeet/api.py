@@ -270,6 +270,7 @@ def deduplicate(
     within: Duration,
     *,
     first: FirstBy = "arrival",
+    duplicates: Literal["dropped", "side_output"] = "dropped",
     **options: Unpack[RowsOptions],
 ) -> DataFrame:
     """Leave out rows that repeat another within a time: the first row of each key comes out, once and unchanged.
@@ -278,6 +279,8 @@ def deduplicate(
     - ``within``: a row is left out if a row of its key has come out whose event time is at most this far from its own
     - ``first``: ``"arrival"``: the first row to arrive comes out at once; ``"time"``: the first by event time, once the
       watermark has passed it. Then the order of arrival makes no difference
+    - ``duplicates="side_output"``: rows that are left out are in the column ``_duplicates``, a struct of all columns,
+      and have NULL in the others. For all other rows it is NULL
     - ``time``, ``lag``, ``idle``: the event time. Default: that of `withWatermark`
 
     Rows without an event time, and rows that are left out, are counted as dropped.
@@ -295,7 +298,8 @@ def deduplicate(
     """
     check_options("deduplicate", options, RowsOptions)
     check_choice("first", first, ("arrival", "time"))
-    call = deduplicate_call(frame, on, within, first, event_time(options))
+    check_choice("duplicates", duplicates, ("dropped", "side_output"))
+    call = deduplicate_call(frame, on, within, first, event_time(options), shows_duplicates=duplicates == "side_output")
     with hints_in_python():
         return _result_of_call(call, {ROWS: frame}, options)
 

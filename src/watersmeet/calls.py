@@ -16,6 +16,7 @@ from watersmeet.catalog import Source
 from watersmeet.logical.expressions import Expr, column
 from watersmeet.logical.nodes import (
     PRESERVED,
+    REPEATED_ROWS,
     Clause,
     Item,
     Join,
@@ -301,7 +302,13 @@ FirstBy = Literal["arrival", "time"]
 
 
 def deduplicate_call(
-    frame: DataFrame, on: str | Sequence[str], within: Duration, first: FirstBy, time: EventTime
+    frame: DataFrame,
+    on: str | Sequence[str],
+    within: Duration,
+    first: FirstBy,
+    time: EventTime,
+    *,
+    shows_duplicates: bool = False,
 ) -> Call:
     """Build the script of `ws.deduplicate`."""
     source = time.source(ROWS, frame)
@@ -314,7 +321,8 @@ def deduplicate_call(
         raise given.wrong("time", time.column, "the DataFrame has no event time", hint)
     order = (SortKey(column((watermarked[0],)), "#order0"),) if first == "time" else ()
     by = tuple(Item(column((key,)), f"#by{number}") for number, key in enumerate(keys))
-    query = Query(time.scan(ROWS, frame), (Star(),), result="stream")
+    side_outputs = (SideOutput("DUPLICATES", REPEATED_ROWS, "duplicates"),) if shows_duplicates else ()
+    query = Query(time.scan(ROWS, frame), (Star(),), result="stream", side_outputs=side_outputs)
     ranking = Ranking(RowNumber(by, order), Ranks(1))
     query = replace(rank_rows(query, ranking, "#1"), within=given.amount("within", within))
     return Script("on", "", queries=(query,)), {ROWS: source}

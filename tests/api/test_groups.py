@@ -56,6 +56,21 @@ def test_groups_and_their_first_rows_come_out_at_the_end_of_input(spark: SparkSe
     ]
 
 
+def test_a_finished_query_is_started_again(spark: SparkSession, tmp_path: Path) -> None:
+    for ended, rows in ((False, FIRST), (True, SECOND), (True, FIRST)):
+        # Each program has a folder of its own in which it declares the end, and the one before may be gone.
+        clicks, end = stream(spark, tmp_path / "clicks", rows), ws.input_end(spark=spark)
+        counts = ws.group(clicks, "page", aggregates={"n": "count(*)"}, window="1 hour", emit="stream", watermarks=end)
+        writer = counts.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        ws.finish(writer.option("checkpointLocation", str(tmp_path / "checkpoint")), end)
+        total = texts(spark.read.parquet(str(tmp_path / "out")).selectExpr("page", "n"))
+        if not ended:
+            first = total
+        # Rows behind the end are late.
+        assert total == first
+    assert first
+
+
 def test_a_running_query_is_finished(spark: SparkSession, tmp_path: Path) -> None:
     end, left = ws.input_end(tmp_path / "end", spark), stream(spark, tmp_path / "left", FIRST)
     right = stream(spark, tmp_path / "right", SECOND)

@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from tests.cluster.batch_files import check_batch_files
+from tests.cluster.checkpoint_files import check_checkpoint_files
 from typer.testing import CliRunner
 
 from watersmeet.errors import WatersmeetError
@@ -44,6 +46,8 @@ QUICK = {
 }
 LOCAL_CLUSTER = "local-cluster[2,1,640]"
 """Two executors, each a process with a core and 512 MB of heap."""
+ON_CLUSTER = {"lost", "attempts"}
+"""The steps that need executors."""
 REPLACED_READS = 60
 
 
@@ -467,9 +471,11 @@ def steps_at(spark: SparkSession, url: str, folder: Path) -> dict[str, Callable[
     storage = cast("RemoteStorage", open_storage(spark, f"{url}/unit"))
     return {
         "files": partial(check_files, storage),
+        "checkpoints": partial(check_checkpoint_files, spark, storage / "checkpoints"),
         "leases": partial(with_short_leases, check_leases, storage),
         "run": partial(check_run, url, folder),
         "lost": partial(check_lost_executor, url, folder),
+        "attempts": partial(check_batch_files, spark, storage / "attempts"),
         "commands": partial(check_commands, url, folder),
         "static": partial(check_static_tables, storage / "tables", folder),
         "outputs": partial(check_outputs, f"{url}/outputs", folder / "outputs", folder / "local"),
@@ -484,7 +490,7 @@ def main() -> None:
 
     settings, *asked = sys.argv[1:]
     began = time.monotonic()
-    has_executors = any("lost" in part.split(",") for part in asked)
+    has_executors = any(ON_CLUSTER & {*part.split(",")} for part in asked)
     # What Spark says of executors that are killed would hide a traceback.
     log = Path(tempfile.mkdtemp(prefix="exercise-")) / "spark.log"
     master = LOCAL_CLUSTER if has_executors else "local[2]"
@@ -494,7 +500,7 @@ def main() -> None:
         url, _, names = part.partition(",")
         with tempfile.TemporaryDirectory() as folder:
             steps = steps_at(spark, url, Path(folder))
-            for name in names.split(",") if names else (name for name in steps if name != "lost"):
+            for name in names.split(",") if names else (name for name in steps if name not in ON_CLUSTER):
                 steps[name]()
                 print(f"{url} {name} {time.monotonic() - began:.1f}", flush=True)
 

@@ -30,12 +30,26 @@ SETTINGS = {
     "dfs.datanode.ipc.address": "127.0.0.1:0",
     "dfs.namenode.http-address": "127.0.0.1:0",
 }
+LOG4J = """
+log4j.rootLogger=WARN,main
+log4j.appender.main=org.apache.log4j.ConsoleAppender
+log4j.appender.main.layout=org.apache.log4j.SimpleLayout
+log4j.logger.org.apache.hadoop.hdfs.server.namenode.FSNamesystem.audit=INFO,audit
+log4j.additivity.org.apache.hadoop.hdfs.server.namenode.FSNamesystem.audit=false
+log4j.appender.audit=org.apache.log4j.FileAppender
+log4j.appender.audit.File={folder}/requests.log
+log4j.appender.audit.layout=org.apache.log4j.PatternLayout
+log4j.appender.audit.layout.ConversionPattern=%m%n
+"""
+"""What the servers log: the NameNode a line for each operation."""
 _OPENED = ("java.lang", "java.util", "java.net", "java.nio")
 
 
 def jvm_options(folder: Path) -> list[str]:
     """The options of a JVM with servers of Hadoop, whose files are in that folder."""
+    (folder / "log4j.properties").write_text(LOG4J.format(folder=folder))
     return [
+        f"-Dlog4j.configuration=file:{folder}/log4j.properties",
         "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
         f"-Dtest.build.data={folder}/build", f"-Dtest.build.dir={folder}/build", f"-Dhdfs.minidfs.basedir={folder}/dfs",
@@ -54,6 +68,11 @@ class Hdfs:
     def url(self) -> str:
         """Its address."""
         return f"hdfs://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """The log of its operations."""
+        return self.folder / "requests.log"
 
     def start(self, *, is_new: bool = True) -> None:
         """Start it, with the files that it had unless it is new."""

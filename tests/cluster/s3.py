@@ -21,11 +21,12 @@ MOTO = "moto[s3,server]==5.2.5"
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket: its address, and what a session needs to reach it."""
+    """A bucket: its address, what a session needs to reach it, and the log of its requests."""
 
     url: str
     endpoint: str
     jars: tuple[Path, ...]
+    log: Path
 
     @property
     def settings(self) -> dict[str, str]:
@@ -35,6 +36,7 @@ class Bucket:
             f"{s3a}.endpoint": self.endpoint,
             f"{s3a}.endpoint.region": "us-east-1",
             f"{s3a}.path.style.access": "true",
+            f"{s3a}.multipart.size": "5M",
             f"{s3a}.connection.ssl.enabled": "false",
             f"{s3a}.access.key": "test",
             f"{s3a}.secret.key": "test-secret",
@@ -75,11 +77,11 @@ def start_s3(folder: Path) -> Iterator[Bucket]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     endpoint = f"http://127.0.0.1:{port}"
-    server = Path(__file__).with_name("s3_server.py")
-    process = start_process([python, server, str(port)], folder, lambda: _answers(port))
+    server, log = Path(__file__).with_name("s3_server.py"), folder / "requests.log"
+    process = start_process([python, server, str(port), log], folder, lambda: _answers(port))
     try:
         with urllib.request.urlopen(urllib.request.Request(f"{endpoint}/shop", method="PUT")):
-            yield Bucket("s3a://shop", endpoint, jars)
+            yield Bucket("s3a://shop", endpoint, jars, log)
     finally:
         stop_process(process)
 

@@ -23,7 +23,13 @@ def exercise(s3: Bucket, *parts: str) -> None:
 
 
 def test_storage_and_a_lost_executor(hdfs: str, s3: Bucket) -> None:
-    exercise(s3, f"{hdfs}/short,files,leases", f"{s3.url}/short,files,lost")
+    exercise(s3, f"{hdfs}/short,files,leases", f"{s3.url}/short,files,checkpoints,lost")
+
+
+@LONG
+@pytest.mark.timeout(600)
+def test_attempts_that_fail_in_remote_sinks(hdfs: str, s3: Bucket) -> None:
+    exercise(s3, f"{hdfs}/attempts,attempts", f"{s3.url}/attempts,attempts")
 
 
 @LONG

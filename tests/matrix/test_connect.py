@@ -122,13 +122,13 @@ def test_refusals_of_the_server_have_their_place(server: str, tmp_path: Path) ->
     text = script.read_text().replace("path 'data", f"path '{script.parent}/data")
     script.write_text(text.replace("deliveries'", "nowhere'"))
     said = command(server, script, "--once")
-    refusals = json.loads(said.stdout + said.stderr)["refusals"]
+    refusals = json.loads(said.stdout)["refusals"]
     assert [refusal["condition"] for refusal in refusals] == ["PATH_NOT_FOUND"]
     line = 1 + text.splitlines().index("CREATE STREAM deliveries (")
     assert "nowhere" in refusals[0]["message"] and refusals[0]["place"]["line"] == line
     script.write_text(text.replace("joined USING parquet", "joined USING pigeon"))
     said = command(server, script, "--once")
-    refusals = json.loads(said.stdout + said.stderr)["refusals"]
+    refusals = json.loads(said.stdout)["refusals"]
     assert [refusal["condition"] for refusal in refusals] == ["UNKNOWN_FORMAT"]
 
 
@@ -137,6 +137,6 @@ def test_a_join_that_cannot_run_there_is_refused(server: str, tmp_path: Path) ->
     script = make_project(tmp_path / "shop", orders=400)
     script.write_text(script.read_text().replace("path '", f"path '{script.parent}/"))
     said = command(server, script, "--once")
-    refusals = json.loads(said.stdout + said.stderr)["refusals"]
+    refusals = json.loads(said.stdout)["refusals"]
     assert [refusal["condition"] for refusal in refusals] == ["UNKNOWN_SPARK"]
     assert refusals[0]["hint"] == "use Spark 4.1 to 4.3."

@@ -22,12 +22,13 @@ from tests.operators.sync import test_sync
 from tests.operators.window import test_window_properties
 
 from watersmeet.operators.asof.definition import AsofReference
+from watersmeet.operators.core.aggregates import Aggregate
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, holds
 from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Port
 from watersmeet.operators.core.rowwise import evaluate
 from watersmeet.operators.core.watermarks import Bound, watermark_behind
 from watersmeet.operators.group.definition import GroupReference
-from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.group.kernel import GroupByOperator
 from watersmeet.operators.interval.definition import IntervalReference
 from watersmeet.operators.interval.kernel import UNLIMITED, IntervalJoinOperator
 from watersmeet.operators.sync.definition import SyncReference

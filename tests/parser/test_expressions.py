@@ -271,6 +271,29 @@ def test_a_count_of_rows_has_no_arguments():
 
 
 @pytest.mark.parametrize(
+    ("text", "sql"),
+    [
+        ("sum(x) OVER (ORDER BY t)", "sum(x) OVER (ORDER BY t)"),
+        (
+            "COUNT(*) FILTER (WHERE y) over (partition by a, b order by t asc rows unbounded preceding)",
+            "count_if(y) OVER (PARTITION BY a, b ORDER BY t ROWS UNBOUNDED PRECEDING)",
+        ),
+        (
+            "first_value(x) IGNORE NULLS OVER (ORDER BY t RANGE 5 SECONDS PRECEDING)",
+            "first_value(x) FILTER (WHERE (NOT (x IS NULL))) OVER (ORDER BY t RANGE INTERVAL 5 s PRECEDING)",
+        ),
+        ("1 + LAG(x) OVER (ORDER BY t)", "(1 + lag(x, 1) OVER (ORDER BY t))"),
+        ("f(lead(x, 2, 0) OVER (ORDER BY t))", "f(lead(x, 2, 0) OVER (ORDER BY t))"),
+        ("CASE WHEN lag(x) OVER (ORDER BY t) > 1 THEN 2 END", "CASE WHEN lag(x, 1) OVER (ORDER BY t) > 1 THEN 2 END"),
+        # A function of that name without OVER is not a window function.
+        ("lag(x)", "lag(x)"),
+    ],
+)
+def test_window_functions_are_read(text: str, sql: str):
+    assert read_expression(text).sql(lambda ref: ref.parts[-1]) == sql
+
+
+@pytest.mark.parametrize(
     ("text", "what", "at"),
     [
         ("sum(max(x))", "The aggregate `max` inside this expression", "max"),
@@ -285,9 +308,16 @@ def test_a_count_of_rows_has_no_arguments():
         ("sum(x) FILTER (WHERE max(y))", "The aggregate `max` inside this expression", "max"),
         ("sum(x) IGNORE NULLS", "IGNORE NULLS", "IGNORE NULLS"),
         ("first(x) FILTER (WHERE max(y))", "The aggregate `max` inside this expression", "max"),
-        ("first(x) OVER (ORDER BY y)", "A window function", "OVER"),
-        ("sum(x) OVER (PARTITION BY y)", "A window function", "OVER"),
-        ("coalesce(sum(x), 0) OVER w", "A window function", "OVER"),
+        ("sum(x) OVER (PARTITION BY y)", "OVER without ORDER BY", ")"),
+        ("coalesce(sum(x), 0) OVER w", "A window function of this kind", "OVER"),
+        ("stddev(x) OVER (ORDER BY y)", "stddev() OVER", "stddev"),
+        ("sum(DISTINCT x) OVER (ORDER BY y)", "sum(DISTINCT ...) OVER", "sum"),
+        ("sum(lag(x) OVER (ORDER BY y)) OVER (ORDER BY y)", "The aggregate `lag` inside this expression", "lag"),
+        ("sum(x) OVER (ORDER BY y DESC)", "OVER in an order other than that of an event time", "DESC"),
+        ("lag(x, y) OVER (ORDER BY y)", "LAG() of these arguments", "lag"),
+        ("lag(x) OVER (ORDER BY y ROWS 1 PRECEDING)", "A frame for lag()", "ROWS"),
+        ("sum(x) OVER (ORDER BY y GROUPS 1 PRECEDING)", "A frame in GROUPS", "GROUPS"),
+        ("sum(x) OVER (ORDER BY y ROWS 1 FOLLOWING)", "A frame with rows behind the current one", "FOLLOWING"),
         ("max(x) WITHIN GROUP (ORDER BY x)", "WITHIN GROUP", "WITHIN GROUP"),
     ],
 )

@@ -308,6 +308,18 @@ def test_groups_that_come_out_once_do_not_continue_as_a_table() -> None:
     assert classify_edit(stream, lagged, change_rules(), None, table_operators()).kind == "continued"
 
 
+def test_window_functions_continue_unless_their_frames_differ() -> None:
+    call = "sum(price) OVER (PARTITION BY auction ORDER BY at ROWS 9 PRECEDING)"
+    text = f"{WINDOWS} SELECT STREAM auction, at, {call} AS total FROM bids;"
+    edits = {
+        "free": ("auction, at,", "at AS time, auction AS item,"), "continued": ("5 MINUTES", "9 MINUTES"),
+        "refused": ("ROWS 9", "ROWS 10"),
+    }  # fmt: skip
+    for kind, edit in edits.items():
+        found = classify_edit(told(text), told(text.replace(*edit)), change_rules(), None, table_operators())
+        assert found.kind == kind, found
+
+
 def test_a_condition_over_versions_was_a_filter_and_is_none() -> None:
     text = edited(VERSIONED, {"= p.item;": "= p.item AND p.price > 5;"})
     stage = told(text).identity["stages"][0]

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from watersmeet.spark.folders import LOCAL_DIRS, OF_JAVA, own_folder, own_local_folders, remove_stale_folders
-from watersmeet.spark.private.files import CHECKSUMS, MANAGER, keep_checkpoints_here
+from watersmeet.spark.private.checkpoint_files import CHECKSUMS, MANAGER, keep_checkpoints_here
 
 MAKES = """
 import sys

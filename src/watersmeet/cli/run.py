@@ -104,7 +104,7 @@ class Cluster:
         ``storage``: where it logs, if that is on this machine; else into a temporary folder of this process.
         """
         from watersmeet.spark.folders import own_folder
-        from watersmeet.spark.private.files import keep_checkpoints_here
+        from watersmeet.spark.private.checkpoint_files import keep_checkpoints_here, keep_checkpoints_remotely
         from watersmeet.spark.private.jvm import silence_py4j
         from watersmeet.spark.session import session
 
@@ -116,6 +116,8 @@ class Cluster:
         )  # fmt: skip
         if storage is not None and is_local(storage):
             keep_checkpoints_here(spark)
+        elif not has_local_storage(project):
+            keep_checkpoints_remotely(spark)
         if project.catalog:
             spark.catalog.setCurrentCatalog(project.catalog)
         if project.database:

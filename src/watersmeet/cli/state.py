@@ -626,7 +626,7 @@ def _rescale(
     checkpoint: Storage, shards: int | None, partitions: int | None, start: Callable[[], SparkSession]
 ) -> tuple[Parallelism, Parallelism]:
     """Rescale one checkpoint; its parallelism before and after."""
-    from watersmeet.spark.private.files import keep_checkpoints_here
+    from watersmeet.spark.private.checkpoint_files import keep_checkpoints_here, keep_checkpoints_remotely
     from watersmeet.spark.state.checkpoint import Checkpoint
     from watersmeet.spark.state.owner import lock_storage
     from watersmeet.spark.state.rescale import Parallelism, current_parallelism, rescale
@@ -637,6 +637,8 @@ def _rescale(
         spark = start()
         if is_local(checkpoint):
             keep_checkpoints_here(spark)
+        else:
+            keep_checkpoints_remotely(spark)
         was = current_parallelism(Checkpoint.open(spark, checkpoint))
         now = Parallelism(shards or was.shards, partitions or was.partitions)
         if now != was:

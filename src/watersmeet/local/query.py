@@ -103,6 +103,9 @@ class MemoryStore:
 
 def key_codes(table: pa.Table, columns: Sequence[str]) -> Ints:
     """A hash of these columns: Spark's, or another one for types whose hash only Spark knows."""
+    if not columns:
+        # A cross join whose result shows no column of that side.
+        return np.zeros(len(table), np.int64)
     arrays = [table.column(name).combine_chunks() for name in columns]
     arrays = [pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array for array in arrays]
     return code_of(arrays) if all(is_hashable(array.type) for array in arrays) else row_codes(table, columns)

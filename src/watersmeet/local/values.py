@@ -282,7 +282,8 @@ def _extract_columns(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
         return _as_column(expr, _repeat(expr, rows))
     if expr.op == "other" and (match := _NUMBERS.fullmatch(expr.text)) is not None:
         numbers = pa.scalar([int(number) for number in match[1].split(",")], pa.list_(pa.int32()))
-        return _as_column(expr, pa.repeat(numbers, rows.num_rows))
+        # Arrow repeats a list at least once.
+        return _as_column(expr, pa.repeat(numbers, rows.num_rows) if rows.num_rows else pa.array([], numbers.type))
     if expr.op == "cast":
         value = value_of(expr.args[0], rows)
         kind = arrow_type(str(expr.value))

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal
 
-from watersmeet.catalog import NOWHERE, Span
+from watersmeet.catalog import NOWHERE, Amount, Span
+from watersmeet.duration import format_duration
 from watersmeet.operators.core.aggregates import LIST, NAMES, function_of
 from watersmeet.operators.core.condition import Windows, windows_of
 from watersmeet.schema import quote
@@ -53,7 +54,7 @@ Op = Literal[
     "and", "or", "not", "is_null",
     "=", "<=>", "<>", "<", "<=", ">", ">=",
     "+", "-", "*", "/", "%", "negate",
-    "cast", "call", "aggregate", "order", "around", "windows", "subquery", "other",
+    "cast", "call", "aggregate", "order", "over", "around", "windows", "subquery", "other",
 ]  # fmt: skip
 """The kind of an expression. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
 comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets or as BETWEEN, that of IN is
@@ -63,8 +64,9 @@ aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``v
 has no args; behind the others stand sort keys, each an ``order`` with its direction as ``text``); a call is a function
 with an aggregate somewhere in its args, so that these can be told from the rest. ``around`` is any other text with
 aggregates in it, CASE for example: its args one behind the other, of which the aggregates are expressions and the
-others pieces of text. ``windows`` are those that a time lies in, as an array: its args are the time and the lengths, as
-intervals, of the function in ``text``. A ``subquery`` is IN or EXISTS of a query while its WHERE is being read. Every
+others pieces of text. ``over`` is a window function (`WindowCall`). ``windows`` are those that a time lies in, as an
+array: its args are the time and the lengths, as intervals, of the function in ``text``. A ``subquery`` is IN or EXISTS
+of a query while its WHERE is being read. Every
 other function is ``other``."""
 
 OTHER_AGGREGATES = frozenset({
@@ -213,7 +215,7 @@ class Expr:
                 return f"({self.args[0].sql(name)} IS NULL)"
             case "cast":
                 return f"CAST({self.args[0].sql(name)} AS {self.value})"
-            case "aggregate":
+            case "aggregate" | "over":
                 return spell_aggregate(self, lambda arg: arg.sql(name))
             case "call":
                 return f"{self.text}({', '.join(arg.sql(name) for arg in self.args)})"
@@ -232,12 +234,14 @@ class Expr:
 
 
 def spell_aggregate(call: Expr, spell: Callable[[Expr], str]) -> str:
-    """An aggregate as SQL, its args as ``spell`` writes them.
+    """An aggregate or a window function as SQL, its args as ``spell`` writes them.
 
     >>> t = Expr("order", (Expr("literal", text="t"),), "DESC")
     >>> spell_aggregate(Expr("aggregate", (Expr("literal", text="x"), t), "array_agg"), Expr.sql)
     'array_agg(x ORDER BY t DESC)'
     """
+    if call.op == "over":
+        return _spell_window_call(WindowCall.of(call), spell)
     args = [spell(arg) for arg in call.args if arg.op != "order"]
     condition = f" FILTER (WHERE {args.pop()})" if call.value == FILTERED else ""
     keys = ", ".join(spell(key) for key in call.sort_keys)
@@ -248,6 +252,87 @@ def spell_aggregate(call: Expr, spell: Callable[[Expr], str]) -> str:
         condition, keys = f" WITHIN GROUP (ORDER BY {keys}){condition}", ""
     distinct = "DISTINCT " if call.value == "distinct" else ""
     return f"{call.text}({distinct}{inside}{f' ORDER BY {keys}' if keys else ''}){condition}"
+
+
+OFFSETS = frozenset({"lag", "lead"})
+"""The window functions that give a value of another row, and have no frame."""
+
+WINDOW_FUNCTIONS = OFFSETS | {
+    "count", "count_if", "sum", "avg", "mean", "min", "max", "first", "first_value", "last", "last_value",
+}  # fmt: skip
+"""The functions that may stand before OVER, besides ranks."""
+
+
+@dataclass(frozen=True)
+class WindowCall:
+    """A window function: ``function(arguments) OVER (PARTITION BY by ORDER BY order frame)``.
+
+    - ``call``: the aggregate before OVER; of `OFFSETS`, a call without their offset
+    - ``unit``: what the frame is counted in; empty for a function of `OFFSETS`
+    - ``preceding``: how far the frame reaches back; None: to the first row. Of `OFFSETS`, which row it is
+
+    >>> v, t, k = (Expr("literal", text=text) for text in "vtk")
+    >>> call = WindowCall(Expr("aggregate", (v,), "sum"), (k,), t, "ROWS", Amount(2, is_interval=False))
+    >>> call.as_expr(NOWHERE).sql()
+    'sum(v) OVER (PARTITION BY k ORDER BY t ROWS 2 PRECEDING)'
+    """
+
+    call: Expr
+    by: tuple[Expr, ...]
+    order: Expr
+    unit: Literal["ROWS", "RANGE", ""]
+    preceding: Amount | None
+
+    @staticmethod
+    def of(over: Expr) -> WindowCall:
+        """The parts of an ``over`` expression."""
+        place = next(n for n, arg in enumerate(over.args) if arg.op == "order")
+        frame = over.args[place + 1]
+        unit: Literal["ROWS", "RANGE", ""] = (
+            "ROWS" if frame.text == "ROWS" else "RANGE" if frame.text == "RANGE" else ""
+        )
+        preceding = None if frame.value is None else Amount(int(frame.value), frame.op == "interval")
+        name, _, value = over.text.partition(" ")
+        call = Expr("call" if name in OFFSETS else "aggregate", over.args[:place], name, (), value or None, over.span)
+        return WindowCall(call, over.args[place + 2 :], over.args[place].args[0], unit, preceding)
+
+    def as_expr(self, span: Span) -> Expr:
+        """The ``over`` expression with these parts."""
+        amount = self.preceding
+        frame = Expr(
+            "interval" if amount is not None and amount.is_interval else "literal", text=self.unit,
+            value=None if amount is None else amount.value,
+        )  # fmt: skip
+        args = (*self.call.args, Expr("order", (self.order,)), frame, *self.by)
+        return Expr("over", args, self.call.function, span=span)
+
+    @property
+    def value_expr(self) -> Expr:
+        """An expression that has the type of its value."""
+        name = self.call.text
+        return self.call.args[0] if name in OFFSETS or name.startswith(("first", "last")) else self.call
+
+
+def _spell_window_call(parts: WindowCall, spell: Callable[[Expr], str]) -> str:
+    amount = parts.preceding
+    if parts.unit:
+        called = spell_aggregate(parts.call, spell)
+    else:
+        value, *default = (spell(arg) for arg in parts.call.args)
+        called = f"{parts.call.text}({', '.join((value, str(amount.value if amount else 1), *default))})"
+    words = [f"PARTITION BY {', '.join(map(spell, parts.by))}"] if parts.by else []
+    words.append(f"ORDER BY {spell(parts.order)}")
+    if parts.unit and (parts.unit == "ROWS" or amount is not None):
+        reach = "UNBOUNDED" if amount is None else f"INTERVAL {format_duration(amount.value)}"
+        words.append(f"{parts.unit} {reach if amount is None or amount.is_interval else amount.value} PRECEDING")
+    return f"{called} OVER ({' '.join(words)})"
+
+
+def window_calls_in(expr: Expr) -> tuple[Expr, ...]:
+    """The window functions in an expression, outermost only."""
+    if expr.op == "over":
+        return (expr,)
+    return tuple(call for arg in expr.args for call in window_calls_in(arg))
 
 
 def constants_of(call: Expr) -> tuple[float | str, ...] | None:

@@ -286,6 +286,10 @@ class SideOutput:
     is_instead: bool = False
 
 
+REPEATED_ROWS = "_duplicates"
+"""The column of a result that holds the rows that deduplication leaves out, as a side output."""
+
+
 @dataclass(frozen=True)
 class SortKey:
     """A sort key: ``expr`` as written, ``column`` as the rows have it."""

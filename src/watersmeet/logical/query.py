@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from watersmeet.catalog import NOWHERE, Amount, Span
-from watersmeet.logical.expressions import COMPARISONS, GROUP, Expr, Reference
-from watersmeet.logical.nodes import ResultKind, SideOutput
+from watersmeet.logical.expressions import COMPARISONS, GROUP, Expr, Reference, WindowCall
+from watersmeet.logical.nodes import REPEATED_ROWS, ResultKind, SideOutput
 from watersmeet.logical.relation import (
     BY_TIME,
     AnalyzedJoin,
@@ -147,6 +147,22 @@ class AnalyzedTop:
 
 
 @dataclass(frozen=True)
+class AnalyzedOver(AnalyzedTop):
+    """Window functions over a stream: all of its rows, each once, with values of the rows before it.
+
+    ``functions`` are columns of `TOP`, which the outputs of the query refer to: each an ``over`` expression, all of one
+    partition and order, which is that of ``time``. ``within``: how much later a row may be that LEAD shows.
+    """
+
+    functions: tuple[Output, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """The name of the family that runs it."""
+        return "over"
+
+
+@dataclass(frozen=True)
 class Output:
     """A column of the result."""
 
@@ -208,6 +224,11 @@ class AnalyzedQuery:
         return sinks.get("UNMATCHED LEFT"), sinks.get("UNMATCHED RIGHT")
 
     @property
+    def shows_duplicates(self) -> bool:
+        """Whether rows that deduplication leaves out go to a side output."""
+        return any(output.column == REPEATED_ROWS for output in self.side_outputs)
+
+    @property
     def ports_into(self) -> tuple[str, ...]:
         """The sinks of the parts of the result, where it is in parts: the rows of each port."""
         return tuple(output.sink for output in self.side_outputs if output.is_instead)
@@ -261,6 +282,9 @@ def nullable(query: AnalyzedQuery) -> tuple[bool, ...]:
     if query.group is not None:
         columns = (*query.group.by, *query.group.aggregates)
         nulls = {_column_key(GROUP, output.name): _can_be_null(output.expr, nulls) for output in columns}
+    if isinstance(query.top, AnalyzedOver):
+        functions = {_column_key(TOP, o.name): _can_be_null(o.expr, nulls) for o in query.top.functions}
+        nulls = {**nulls, **functions}
     return tuple(_can_be_null(output.expr, nulls) for output in query.outputs)
 
 
@@ -275,6 +299,8 @@ def _can_be_null(expr: Expr, nulls: _Nulls) -> bool:
             return False
         case "aggregate":
             return function_of(expr.function).nullable if is_aggregate(expr.function) else True
+        case "over":
+            return not expr.text.startswith("count")
         case "and" | "or" | "not":
             return any(_can_be_null(arg, nulls) for arg in expr.args)
         case _:
@@ -332,7 +358,7 @@ class ResultColumn:
 
 def result_columns(query: AnalyzedQuery) -> tuple[ResultColumn, ...]:
     """The columns of a result, those of a grouping as the expressions they stand for."""
-    exprs, types = _group_exprs(query.group), _column_types(query.relation)
+    exprs, types = _stage_exprs(query.group, query.top), _column_types(query.relation)
     return tuple(
         ResultColumn(output.name, expr, _type(expr, types), can_be_null)
         for output, can_be_null in zip(query.outputs, nullable(query), strict=True)
@@ -355,20 +381,23 @@ def column_lines(columns: tuple[ResultColumn, ...]) -> list[str]:
 
 def expand_group(expr: Expr, group: AnalyzedGroup | None) -> Expr:
     """The expression with columns of a grouping replaced by the expressions they stand for."""
-    return _expand(expr, _group_exprs(group))
+    return _expand(expr, _stage_exprs(group))
 
 
-def _group_exprs(group: AnalyzedGroup | None) -> Mapping[str, Expr]:
-    return {} if group is None else {output.name: output.expr for output in (*group.by, *group.aggregates)}
+def _stage_exprs(group: AnalyzedGroup | None, top: AnalyzedTop | None = None) -> Mapping[str, Expr]:
+    """The expressions for which the columns of a grouping and of window functions stand, by name."""
+    columns = {} if group is None else {f"{GROUP}.{o.name}": o.expr for o in (*group.by, *group.aggregates)}
+    functions = top.functions if isinstance(top, AnalyzedOver) else ()
+    return {**columns, **{f"{TOP}.{output.name}": output.expr for output in functions}}
 
 
 def _expand(expr: Expr, exprs: Mapping[str, Expr]) -> Expr:
     if not exprs:
         return expr
-    if expr.op == "column" and expr.refs[0].source == GROUP and not expr.refs[0].path:
-        return exprs.get(expr.refs[0].name, expr)
+    if expr.op == "column" and not expr.refs[0].path:
+        return exprs.get(expr.refs[0].column, expr)
     if expr.op == "other" and any(ref.source == GROUP for ref in expr.refs):
-        text = expr.sql(lambda ref: expression_in_words(exprs[ref.name]) if ref.name in exprs else ref.column)
+        text = expr.sql(lambda ref: expression_in_words(exprs[ref.column]) if ref.column in exprs else ref.column)
         return replace(expr, text=text, refs=())
     return replace(expr, args=tuple(_expand(arg, exprs) for arg in expr.args))
 
@@ -417,7 +446,27 @@ def bounds_of(query: AnalyzedQuery) -> tuple[StateBound, ...]:
     return tuple(dict.fromkeys(bounds))
 
 
+def over_bound(over: AnalyzedOver) -> StateBound:
+    """The bound on the rows that frames still need."""
+    rows = max(_rows_before(WindowCall.of(output.expr)) for output in over.functions)
+    groups = [expression_in_words(by.shown) for by in over.by]
+    if not rows:
+        return BY_TIME
+    if not groups:
+        return StateBound("limit", "one row" if rows == 1 else f"{rows} rows")
+    return StateBound("keys", f"{'one row' if rows == 1 else f'{rows} rows'} per {', '.join(groups)}")
+
+
+def _rows_before(call: WindowCall) -> int:
+    """The number of rows of each group that a function needs, whatever their time; for a total it is the last one."""
+    if call.preceding is None:
+        return 0 if function_of(call.call.function).fold == "last" and not call.call.value else 1
+    return call.preceding.value if call.unit == "ROWS" or call.call.text == "lag" else 0
+
+
 def _top_bound(is_table: bool, top: AnalyzedTop) -> StateBound:
+    if isinstance(top, AnalyzedOver):
+        return over_bound(top)
     if top.final_by is not None or top.within is not None:
         return BY_TIME
     if is_table:

@@ -16,7 +16,7 @@ from watersmeet.schema import quote
 _LEAF = 8
 _STRENGTH = {
     "or": 1, "and": 2, "not": 3, "is_null": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7,
-    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF, "order": _LEAF, "around": _LEAF, "windows": _LEAF,
+    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF, "order": _LEAF, "over": _LEAF, "around": _LEAF, "windows": _LEAF,
 }  # fmt: skip
 _COMPARED = 4
 
@@ -60,7 +60,7 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
     match expr.op:
         case "cast":
             return f"CAST({expression_in_words(expr.args[0])} AS {expr.value})"
-        case "aggregate":
+        case "aggregate" | "over":
             return spell_aggregate(expr, expression_in_words)
         case "call":
             return f"{expr.text}({', '.join(expression_in_words(arg) for arg in expr.args)})"

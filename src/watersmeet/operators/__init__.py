@@ -124,6 +124,7 @@ OPERATORS: Mapping[str, JoinFamily | StageFamily] = {
         for family in (
             StageFamily("top", may_change=True),
             StageFamily("deduplicate", may_change=True),
+            StageFamily("over", may_change=True),
             StageFamily("group", may_change=True),
             StageFamily("latest"),
         )

@@ -5,12 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from watersmeet.catalog import Amount
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.logical.expressions import AGGREGATES, EACH, FILTERED, SORTS, Expr, constants_of
+from watersmeet.logical.expressions import (
+    AGGREGATES,
+    EACH,
+    FILTERED,
+    OFFSETS,
+    SORTS,
+    WINDOW_FUNCTIONS,
+    Expr,
+    WindowCall,
+    constants_of,
+)
 from watersmeet.logical.nodes import CalledFunction
 from watersmeet.operators.core.aggregates import NAMES, function_of
-from watersmeet.parser.cursor import Cursor, Token
+from watersmeet.parser.cursor import Cursor, Token, skip_brackets
 from watersmeet.schema import BY_NAME
 
 _GRAMMAR = frozenset({
@@ -106,10 +118,12 @@ _CONSTANTS = {
     "median": "write `median(x)`.",
     "percentile": "write `percentile(x, 0.5)` or `percentile(x, array(0.25, 0.75))`, with numbers from 0 to 1.",
 }
-_OVER_HINT = "leave OVER out, and write `GROUP BY window(t, '5 minutes')`, or rank with QUALIFY."
+OVER_HINT = (
+    "write `sum(x) OVER (PARTITION BY k ORDER BY t ROWS 10 PRECEDING)`, or count, avg, min, max, first_value,"
+    " last_value, lag or lead; or leave OVER out, and write `GROUP BY window(t, '5 minutes')`."
+)
 _VIEW_HINT = "compute it in a view and use it there."
 _BEHIND = (
-    (("OVER",), "A window function", _OVER_HINT),
     (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out, or write `listagg(x, ',') WITHIN GROUP (ORDER BY t)`."),
     (("IGNORE", "NULLS"), "IGNORE NULLS", "leave it out: NULLs do not count here."),
     (("RESPECT", "NULLS"), "RESPECT NULLS", "leave it out: NULLs count as any other value."),
@@ -123,24 +137,39 @@ def read_call(cursor: Cursor, read: Read) -> Expr | None:
         count += 2
     if not cursor.peek().is_name or cursor.peek(count).word != "(":
         return None
-    if count == 1 and cursor.peek().value.lower() in AGGREGATES:
+    if count == 1 and (cursor.peek().value.lower() in AGGREGATES or _is_offset(cursor, cursor.position)):
         return read_aggregate(cursor, read)
     opening = cursor.position + count
     if cursor.tokens[opening + 1].word == "SELECT":
         return None
     if find_aggregate(cursor, opening, _find_closing_bracket(cursor, opening)) is None:
-        return None
+        return _read_grouping(cursor, read) if cursor.at("GROUPING", "(") else None
     return _read_function(cursor, read, opening)
 
 
 def find_aggregate(cursor: Cursor, first: int, end: int) -> Token | None:
-    """The first token from index ``first`` to ``end`` (exclusive) that is the name of an aggregate being called."""
+    """The first token from index ``first`` to ``end`` (exclusive) with the name of an aggregate that is called.
+
+    LAG and LEAD count as such.
+    """
     for i in range(first, min(end, len(cursor.tokens) - 1)):
         token, before = cursor.tokens[i], cursor.tokens[i - 1].word if i else ""
         is_called = token.is_name and cursor.tokens[i + 1].word == "(" and token.value.lower() in AGGREGATES
+        is_called |= _is_offset(cursor, i)
         if is_called and before != "." and before not in _PATTERNS:
             return token
     return None
+
+
+def _is_offset(cursor: Cursor, index: int) -> bool:
+    """Whether LAG or LEAD is called there as a window function; a function of that name may be another."""
+    if (
+        cursor.tokens[index].value.lower() not in OFFSETS
+        or cursor.tokens[min(index + 1, len(cursor.tokens) - 1)].word != "("
+    ):
+        return False
+    behind = _find_closing_bracket(cursor, index + 1) + 1
+    return behind < len(cursor.tokens) and cursor.tokens[behind].word in ("OVER", "IGNORE", "RESPECT")
 
 
 def refuse_nested_aggregate(cursor: Cursor, token: Token) -> WatersmeetError:
@@ -160,9 +189,11 @@ def _find_closing_bracket(cursor: Cursor, opening: int) -> int:
 
 
 def read_aggregate(cursor: Cursor, read: Read) -> Expr:
-    """The aggregate that comes next, with its order and its FILTER."""
+    """The aggregate that comes next, with its order, its FILTER and what is behind OVER."""
     first, token = cursor.position, cursor.next()
     name = token.value.lower()
+    if name in OFFSETS:
+        return _read_offset(cursor, read, first, token)
     cursor.next()
     is_named = cursor.at_any({",", ")", "."}, ahead=1)
     is_distinct = not is_named and cursor.take("DISTINCT")
@@ -191,7 +222,146 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
     elif conditions:
         name, args = _apply_filter(name, args, conditions[0])
     call = Expr("aggregate", (*args, *keys), name, value=value, span=cursor.span_from(first))
-    return _check_constants(cursor, first, call)
+    if not cursor.at("OVER"):
+        return _check_constants(cursor, first, call)
+    if name not in WINDOW_FUNCTIONS or is_distinct or keys:
+        what = f"{token.text}({'DISTINCT ...' if is_distinct else 'ORDER BY ...' if keys else ''}) OVER"
+        cursor.position = first
+        raise cursor.refuse_unsupported(what, OVER_HINT)
+    return _read_window(cursor, read, first, call)
+
+
+_WINDOW = "write `OVER (PARTITION BY k ORDER BY t ROWS 10 PRECEDING)`, for example."
+
+
+def _read_offset(cursor: Cursor, read: Read, first: int, function: Token) -> Expr:
+    """``LAG(x, 1, default) OVER (...)``, or LEAD: its name has been read."""
+    name = function.text.upper()
+    cursor.next()
+    args = _read_arguments(cursor, read, function)
+    cursor.expect(")", f"close the arguments of `{function.text}` with `)`.")
+    if cursor.take("IGNORE", "NULLS"):
+        cursor.position = first
+        hint = "leave it out; `last_value(x) IGNORE NULLS OVER (...)` is the last value up to a row that is not NULL."
+        raise cursor.refuse_unsupported(f"{name}() IGNORE NULLS", hint)
+    cursor.take("RESPECT", "NULLS")
+    offset = args[1].value if len(args) > 1 and args[1].op == "literal" else 1 if len(args) == 1 else None
+    if not isinstance(offset, int) or isinstance(offset, bool) or len(args) > 3 or offset < 0:
+        cursor.position = first
+        raise cursor.refuse_unsupported(f"{name}() of these arguments", f"write `{name}(x)` or `{name}(x, 1, 0)`.")
+    call = Expr("call", (*args[:1], *args[2:]), function.value.lower(), span=cursor.span_from(first))
+    return _read_window(cursor, read, first, call, Amount(offset, is_interval=False))
+
+
+def _read_window(cursor: Cursor, read: Read, first: int, call: Expr, offset: Amount | None = None) -> Expr:
+    """``OVER (PARTITION BY a, ... ORDER BY t ROWS 10 PRECEDING)`` behind a call; ``offset``: that of LAG or LEAD."""
+    inner = find_aggregate(cursor, first + 1, cursor.position)
+    if inner is not None:
+        raise refuse_nested_aggregate(cursor, inner)
+    cursor.skip(1)
+    if cursor.at("("):
+        return _read_window_content(cursor, read, call, offset).as_expr(cursor.span_from(first))
+    name = cursor.take_name("a window", _WINDOW)
+    behind = cursor.position
+    cursor.position = _find_window(cursor, name)
+    window = _read_window_content(cursor, read, call, offset)
+    cursor.position = behind
+    return window.as_expr(cursor.span_from(first))
+
+
+def _find_window(cursor: Cursor, name: Token) -> int:
+    """The index of the bracket of a window of that name, in the WINDOW clause further on."""
+    depth, words = 0, [token.word for token in cursor.tokens]
+    for i in range(cursor.position, len(words) - 3):
+        depth += {"(": 1, ")": -1}.get(words[i], 0)
+        is_here = depth == 0 and words[i] in ("WINDOW", ",") and words[i + 2 : i + 4] == ["AS", "("]
+        if depth < 0 or words[i] == ";":
+            break
+        if is_here and cursor.tokens[i + 1].value.lower() == name.value.lower():
+            return i + 3
+    cursor.position -= 1
+    raise cursor.failure("`(` or the name of a window", f"add `WINDOW {name.text} AS (PARTITION BY k ORDER BY t)`.")
+
+
+def skip_windows(cursor: Cursor) -> None:
+    """Skip ``WINDOW w AS (...), ...`` if it comes next: it is read where OVER names a window."""
+    if not (cursor.at("WINDOW") and cursor.peek(1).is_name and cursor.peek(2).word == "AS"):
+        return
+    cursor.begin_line()
+    cursor.skip(1)
+    while True:
+        cursor.take_name("a name for the window", _WINDOW)
+        cursor.expect("AS", "write `WINDOW w AS (PARTITION BY k ORDER BY t)`.")
+        if not cursor.at("("):
+            raise cursor.failure("`(`", "write `WINDOW w AS (PARTITION BY k ORDER BY t)`.")
+        skip_brackets(cursor)
+        if not cursor.take(","):
+            return
+
+
+def _read_window_content(cursor: Cursor, read: Read, call: Expr, offset: Amount | None) -> WindowCall:
+    """``(PARTITION BY a, ... ORDER BY t ROWS 10 PRECEDING)``: the window of a call."""
+    cursor.skip(1)
+    by: tuple[Expr, ...] = ()
+    if cursor.take("PARTITION"):
+        cursor.expect("BY", _WINDOW)
+        by = cursor.read_list(read)
+    if not cursor.at("ORDER", "BY"):
+        hint = "add `ORDER BY t`, with the event time: a row comes out with the rows before it. Or GROUP BY a window."
+        raise cursor.refuse_unsupported("OVER without ORDER BY", hint)
+    cursor.skip(2)
+    order = read(cursor)
+    cursor.take("ASC")
+    if cursor.at_any({"DESC", "NULLS", ","}):
+        hint = "write `ORDER BY t`, with the event time; rows of one time are in the order of their arrival."
+        raise cursor.refuse_unsupported("OVER in an order other than that of an event time", hint)
+    unit, preceding = _read_frame(cursor) if offset is None else ("", offset)
+    if not cursor.take(")"):
+        if offset is not None and cursor.at_any({"ROWS", "RANGE"}):
+            hint = "leave the frame out: its second argument says which row it is."
+            raise cursor.refuse_unsupported(f"A frame for {call.text}()", hint)
+        raise cursor.failure("ROWS, RANGE or `)`", _WINDOW)
+    return WindowCall(call, by, order, unit, preceding)
+
+
+def _read_frame(cursor: Cursor) -> tuple[Literal["ROWS", "RANGE"], Amount | None]:
+    """``ROWS 10 PRECEDING`` or ``RANGE BETWEEN INTERVAL 5 MINUTES PRECEDING AND CURRENT ROW``, if it comes next."""
+    if cursor.at("GROUPS"):
+        raise cursor.refuse_unsupported(
+            "A frame in GROUPS", "write `ROWS 10 PRECEDING` or `RANGE 5 MINUTES PRECEDING`."
+        )
+    if not cursor.at_any({"ROWS", "RANGE"}):
+        return "RANGE", None
+    unit: Literal["ROWS", "RANGE"] = "ROWS" if cursor.next().word == "ROWS" else "RANGE"
+    is_between = cursor.take("BETWEEN")
+    begin = _read_frame_bound(cursor, unit)
+    if not is_between:
+        return unit, begin
+    cursor.expect("AND", f"write `{unit} BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW`.")
+    if not cursor.take("CURRENT", "ROW"):
+        hint = "end it with `AND CURRENT ROW`; `lead(x)` is the value of a later row."
+        raise cursor.refuse_unsupported("A frame that does not end at the current row", hint)
+    return unit, begin
+
+
+def _read_frame_bound(cursor: Cursor, unit: str) -> Amount | None:
+    if cursor.take("UNBOUNDED", "PRECEDING"):
+        return None
+    if cursor.take("CURRENT", "ROW"):
+        return Amount(0, is_interval=False)
+    # A length of time is a leaf, and leaves are made of calls.
+    from watersmeet.parser.leaves import read_amount
+
+    first = cursor.position
+    example = f"write `{unit} {'10' if unit == 'ROWS' else '5 MINUTES'} PRECEDING`."
+    amount = read_amount(cursor)
+    if unit == "ROWS" and amount.is_interval:
+        cursor.position = first
+        raise cursor.failure("a number of rows", example)
+    if cursor.at("FOLLOWING"):
+        raise cursor.refuse_unsupported("A frame with rows behind the current one", "use `lead(x)` for a later row.")
+    cursor.expect("PRECEDING", example)
+    return amount
 
 
 def _check_constants(cursor: Cursor, first: int, call: Expr) -> Expr:
@@ -295,6 +465,18 @@ def _apply_filter(name: str, args: tuple[Expr, ...], condition: Expr) -> tuple[s
     return name, (*args[:place], some, *args[place + 1 :])
 
 
+def _read_grouping(cursor: Cursor, read: Read) -> Expr | None:
+    """``grouping(...)`` of what is computed; None of a column or a text, which is found in any text around it."""
+    first = cursor.position
+    cursor.skip(2)
+    key = None if cursor.at(")") else read(cursor)
+    if key is None or key.op in ("column", "other") or not cursor.at(")"):
+        cursor.position = first
+        return None
+    cursor.next()
+    return Expr("call", (key,), "grouping", span=cursor.span_from(first))
+
+
 def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr | None:
     """A call whose arguments are expressions; None if there is more between its brackets, as in ``struct(x AS y)``.
 
@@ -313,7 +495,7 @@ def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr | None:
     cursor.next()
     note_calls(cursor, first, cursor.position)
     if cursor.at("OVER"):
-        raise cursor.refuse_unsupported(*_BEHIND[0][1:])
+        raise cursor.refuse_unsupported("A window function of this kind", OVER_HINT)
     return Expr("call", args, name, span=cursor.span_from(first))
 
 

@@ -61,7 +61,9 @@ def read_grouping(cursor: Cursor, items: Sequence[Item | Star]) -> Grouping:
         parts = [_subsets(with_words, [expr for part in parts for expr in part])]
     elif cursor.at("GROUPING", "SETS", "("):
         parts = [_read_sets(cursor)]
-    if all(len(part) == 1 and len(part[0]) == 1 for part in parts):
+    # One set is several groupings too: `grouping(a)` is 0 in it.
+    words = [token.text.upper() for token in cursor.tokens[first : cursor.position]]
+    if ("GROUPING", "SETS") not in pairwise(words) and all(len(part) == 1 and len(part[0]) == 1 for part in parts):
         return Grouping(tuple(part[0][0] for part in parts), cursor.span_from(first))
     count = 1
     for part in parts:

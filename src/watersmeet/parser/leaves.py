@@ -14,6 +14,7 @@ from watersmeet.duration import CALENDAR_UNITS, SHORT_UNITS, SPARK_UNITS, Calend
 from watersmeet.errors import Refusal, refuse
 from watersmeet.logical.expressions import Expr, Reference, Value
 from watersmeet.logical.words import word
+from watersmeet.parser.calls import OVER_HINT
 from watersmeet.parser.cursor import Cursor, Token, skip_brackets
 from watersmeet.parser.references import text_leaf
 from watersmeet.schema import BY_NAME, FOREIGN_TYPES, TYPES, TypeName, did_you_mean_type
@@ -124,8 +125,7 @@ def _name(cursor: Cursor) -> Expr:
         cursor.next()
         skip_brackets(cursor)
     if cursor.at("OVER"):
-        hint = "leave OVER out, and write `GROUP BY window(t, '5 minutes')`, or rank with QUALIFY."
-        raise cursor.refuse_unsupported("A window function", hint)
+        raise cursor.refuse_unsupported("A window function of this kind", OVER_HINT)
     return text_leaf(cursor, first)
 
 

@@ -2,19 +2,21 @@
 
 With them ``CREATE [OR REPLACE] [TEMPORARY] VIEW name AS query``: a query under a name.
 
-At the end of a query stand further outputs, ``LATE INTO sink``, ``MALFORMED INTO sink`` and those of the families, in
-any order, and how the result is stored.
+At the end of a query stand further outputs, ``LATE INTO sink``, ``MALFORMED INTO sink``, ``DUPLICATES INTO sink`` and
+those of the families, in any order, and how the result is stored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.catalog import NOWHERE, Amount, Span
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.base import SHOWN
-from watersmeet.logical.expressions import Expr
+from watersmeet.logical.expressions import Expr, window_calls_in
 from watersmeet.logical.nodes import (
+    REPEATED_ROWS,
     Item,
     Join,
     Lateral,
@@ -28,6 +30,7 @@ from watersmeet.logical.nodes import (
     StorageFormats,
     View,
 )
+from watersmeet.parser.calls import skip_windows
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.grouping import read_grouping
@@ -46,7 +49,7 @@ from watersmeet.parser.ranks import (
 from watersmeet.parser.relations import close_query, read_relation
 from watersmeet.parser.sets import at_set_operation, read_parts, union_all
 from watersmeet.parser.subqueries import check_subqueries, join_subqueries
-from watersmeet.parser.unsupported import EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
+from watersmeet.parser.unsupported import DUPLICATES, EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
 from watersmeet.parser.windows import is_grouped, rewrite_windowed_query, with_subqueries
 
 SinkName = tuple[str | None, Span]
@@ -81,7 +84,7 @@ class Outputs:
 def read_outputs(cursor: Cursor, target: QueryTarget) -> Outputs:
     """All outputs that come next, each at most once."""
     of_families = {words: column for grammar in cursor.grammars for words, column in grammar.outputs.items()}
-    columns = {LATE: "", MALFORMED: SHOWN, **of_families}
+    columns = {LATE: "", MALFORMED: SHOWN, DUPLICATES: REPEATED_ROWS, **of_families}
     read = dict[tuple[str, ...], tuple[SideOutput, ...]]()
     late, store = cursor.peek(), target.store
     while True:
@@ -308,6 +311,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     cursor.read_query = None
     grouping = read_grouping(cursor, items)
     having = _read_where(cursor, "HAVING")
+    skip_windows(cursor)
     if isinstance(relation, Scan) and is_grouped(relation, grouping.by):
         items, by, (where, having) = rewrite_windowed_query(cursor, relation, items, grouping.by, (where, having))
         grouping, relation = grouping.with_expressions(by), replace(relation, window=None)
@@ -316,11 +320,8 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     ranking = read_order(cursor, items) if ranking is None else ranking
     others = (*grouping.by, *((having,) if having is not None else ()), *_expressions_of_rank(ranking))
     where = apply_row_limit(cursor, relation, items, where, others)
-    within, within_span = _read_within(cursor, is_distinct=is_distinct, ranking=ranking, result=result)
-    if within is not None:
-        result = "stream"
-        _read_as_stream(cursor, relation)
-    if _take_emit_once(cursor, result):
+    within, within_span = _read_within(cursor, items, is_distinct=is_distinct, ranking=ranking, result=result)
+    if _take_emit_once(cursor, result) or within is not None:
         result = "stream"
         _read_as_stream(cursor, relation)
     outputs = read_outputs(cursor, target)
@@ -333,8 +334,10 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
         outputs.side_outputs, result, grouping.by, grouping.sets, grouping.span, (*views, *cursor.views.pop()),
         outputs.store, having, is_distinct, number=number,
     )  # fmt: skip
-    if within is not None and ranking is None:
+    if within is not None and ranking is None and is_distinct:
         query, ranking = replace(query, is_distinct=False), Ranking(RowNumber((), ()), Ranks(1))
+    elif within is not None and ranking is None:
+        query = replace(query, within=within, within_span=within_span)
     if number is not None:
         ranking = _check_rank(cursor, query, number, ranking)
         if ranking is None and not target.is_inner:
@@ -361,13 +364,19 @@ def _check_rank(cursor: Cursor, query: Query, number: RowNumber, ranking: Rankin
 
 
 def _read_within(
-    cursor: Cursor, *, is_distinct: bool, ranking: Ranking | None, result: ResultKind | None
+    cursor: Cursor,
+    items: Sequence[Item | Star],
+    *,
+    is_distinct: bool,
+    ranking: Ranking | None,
+    result: ResultKind | None,
 ) -> tuple[Amount | None, Span]:
-    """``WITHIN d`` behind SELECT DISTINCT or ``QUALIFY ROW_NUMBER() ... = 1``, if it comes next."""
-    if not cursor.at("WITHIN") or not (is_distinct or ranking is not None):
+    """``WITHIN d`` behind SELECT DISTINCT, ``QUALIFY ROW_NUMBER() ... = 1`` or window functions, if it comes next."""
+    has_windows = any(isinstance(item, Item) and window_calls_in(item.expr) for item in items)
+    if not cursor.at("WITHIN") or not (is_distinct or ranking is not None or has_windows):
         return None, NOWHERE
     first = cursor.position
-    what = "QUALIFY" if ranking is not None else "SELECT DISTINCT"
+    what = "QUALIFY" if ranking is not None else "SELECT DISTINCT" if is_distinct else "LEAD()"
     is_first = ranking is not None and ranking.ranks == Ranks(1) and ranking.number.function == "ROW_NUMBER"
     if ranking is not None and (not is_first or is_distinct or ranking.is_shown):
         hint = "write `QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY t) = 1 WITHIN 10 MINUTES`."

@@ -266,7 +266,7 @@ def _find_refusal(cursor: Cursor, table: tuple[ForeignSyntax, ...]) -> Watersmee
     return None
 
 
-LATE, MALFORMED = ("LATE", "INTO"), ("MALFORMED", "INTO")
+LATE, MALFORMED, DUPLICATES = ("LATE", "INTO"), ("MALFORMED", "INTO"), ("DUPLICATES", "INTO")
 
 EMIT_ONCE = (("EMIT", "FINAL"), ("EMIT", "ON", "WINDOW", "CLOSE"))
 """The words, of ksqlDB and of RisingWave, for what SELECT STREAM says of groups."""
@@ -304,6 +304,7 @@ _SUPPORTED = (
     ("USING", "("),
     LATE,
     MALFORMED,
+    DUPLICATES,
     ("GROUP", "BY"),
     ("ORDER", "BY"),
     ("STORE", "KEY", "AS"),
@@ -319,6 +320,8 @@ def at_clause(cursor: Cursor) -> bool:
     if at_set_operation(cursor):
         return True
     if join_words(cursor, KINDS) or any(cursor.at(*words) for words in _SUPPORTED) or _at_clause_of_family(cursor):
+        return True
+    if cursor.at("WINDOW") and cursor.peek(1).is_name and cursor.at_any({"AS"}, ahead=2):
         return True
     if cursor.at("QUALIFY") and cursor.peek(1).is_name and cursor.at_any(_COMPARISONS, ahead=2):
         return True

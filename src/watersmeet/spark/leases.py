@@ -148,7 +148,7 @@ class Lease:
     def _find_loss(self) -> bool:
         if not self.lost:
             following = _file(self.folder, self.number + 1)
-            if following.exists():
+            if following.is_file():
                 holder = Holder.from_text(following.read_text())
                 self.lost = f"{holder or 'another process'} has taken it"
         return bool(self.lost)

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from watersmeet.operators.core.aggregates import Aggregate
 from watersmeet.operators.core.operator import END_OF_INPUT, StateOverflowError
-from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.group.kernel import GroupByOperator
 from watersmeet.operators.state import shard
 from watersmeet.operators.state.shard import EndCounts
 from watersmeet.operators.state.spine import DIRECTORY, ShardState

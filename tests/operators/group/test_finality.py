@@ -17,12 +17,13 @@ from tests.examples import examples
 from watersmeet.operators import state_schema_of
 from watersmeet.operators.changelog.definition import ChangelogReference
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
+from watersmeet.operators.core.aggregates import Aggregate
 from watersmeet.operators.core.condition import Apply, ColumnRef
 from watersmeet.operators.core.operator import END_OF_INPUT, Port
 from watersmeet.operators.core.order import SortColumn, TopN
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.group.definition import GroupReference
-from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.group.kernel import GroupByOperator
 from watersmeet.operators.state.shard import Kind
 from watersmeet.operators.state.spine import ShardState
 from watersmeet.operators.state.state_schema import ShardInspector

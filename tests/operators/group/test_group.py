@@ -25,15 +25,15 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.local.query import MemoryStore
-from watersmeet.operators.core.aggregates import FUNCTIONS, canonical_name, function_of, result_type
+from watersmeet.operators.core import exact_sums as wide
+from watersmeet.operators.core.aggregates import FUNCTIONS, Aggregate, canonical_name, function_of, result_type
+from watersmeet.operators.core.exact_sums import as_integers, carry, decimals, divide, limbs_of
 from watersmeet.operators.core.operator import END_OF_INPUT, Emission, StateOverflowError
 from watersmeet.operators.core.order import SortColumn
 from watersmeet.operators.core.rowwise import freeze
-from watersmeet.operators.group import exact_sums as wide
 from watersmeet.operators.group import groups as stored_groups
 from watersmeet.operators.group.definition import GroupReference, GroupStep
-from watersmeet.operators.group.exact_sums import as_integers, carry, decimals, divide, limbs_of
-from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.group.kernel import GroupByOperator
 from watersmeet.operators.state.format import FORMAT
 from watersmeet.operators.state.layout import Budget
 from watersmeet.operators.state.spine import ShardState

@@ -304,6 +304,36 @@ def test_two_rows_with_one_key_are_refused(spark: SparkSession, postgres: str) -
     assert (caught.value.getCondition(), caught.value.getMessageParameters()["key"]) == ("KEY_NOT_UNIQUE", "id = 1")
 
 
+@pytest.mark.parametrize(
+    ("columns", "key", "first", "equal"),
+    [
+        ("id int, name char(5) UNIQUE", "name", (1, "x"), (2, "x ")),
+        ("id real UNIQUE, name text", "id", (2**24, "a"), (2**24 + 1, "b")),
+    ],
+)
+def test_keys_are_compared_as_the_table_has_them(
+    spark: SparkSession, postgres: str, columns: str, key: str, first: tuple[int, str], equal: tuple[int, str]
+) -> None:
+    one = table_in(postgres, (key,))
+    with one.connect() as connection:
+        connection.execute(f"CREATE TABLE {one.table} ({columns})")  # type: ignore[arg-type]
+    one.write(changes(spark, (*first, "+")), 0, "run")
+    with pytest.raises(WatersmeetError, match="KEY_NOT_UNIQUE"):
+        one.write(changes(spark, (*equal, "+")), 1, "run")
+    one.write(changes(spark, (*first, "-"), (*equal, "+")), 1, "run")
+    assert [name.strip() for _, name in rows_in(one)] == [equal[1].strip()]
+    one.write(changes(spark, (*equal, "-")), 2, "run")
+    assert rows_in(one) == []
+
+
+def test_a_key_that_does_not_fit_the_table_stops_the_query(spark: SparkSession, postgres: str) -> None:
+    one = table_in(postgres, ("name",))
+    with one.connect() as connection:
+        connection.execute(f"CREATE TABLE {one.table} (id int, name varchar(5) UNIQUE)")  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="too long for type"):
+        one.write(changes(spark, (2, "longer", "+")), 0, "run")
+
+
 def test_another_checkpoint_does_not_write_into_the_same_table(spark: SparkSession, postgres: str) -> None:
     one = table_in(postgres)
     one.write(changes(spark, (1, "a", "+")), 0, "first")

@@ -39,6 +39,7 @@ ON_SPARK = frozenset(
     interval/residual-unknown interval/restart-keeps-matched interval/self-join interval/semi-join
     interval/timestamps-with-lag interval/tumbling-windows lateral/before-a-join lateral/of-a-table
     latest/of-a-stream lookup/behind-a-left-join lookup/in-a-view lookup/of-a-join lookup/retention nexmark/q5
+    over/in-expressions over/lead-within
     sync/idle-of-three top/of-a-table top/of-windows union/idle-part view/impose-order view/of-a-join view/union
     window/count-and-time window/punctuation window/time window/unmatched-to-a-side-output
     window/without-a-condition
@@ -54,6 +55,7 @@ SMOKE = {
     "group": "group/aggregates",
     "top": "top/of-a-table",
     "deduplicate": "deduplicate/first-within",
+    "over": "over/lead-within",
     "latest": "latest/of-a-stream",
 }
 """By family, the case that `make smoke` runs."""

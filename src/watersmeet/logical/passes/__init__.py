@@ -19,6 +19,7 @@ from watersmeet.logical.passes.conditions import move_filters, split_condition
 from watersmeet.logical.passes.draft import Draft, Inputs
 from watersmeet.logical.passes.family import FamilyAnalysis
 from watersmeet.logical.passes.group import group, top
+from watersmeet.logical.passes.over import over
 from watersmeet.logical.passes.resolve import expand, resolve
 from watersmeet.logical.passes.result_unions import count_unions
 from watersmeet.logical.passes.settings import check_settings
@@ -44,6 +45,7 @@ PASSES = (
     build_relation,
     split_condition,
     move_filters,
+    over,
     group,
     top,
     check_result,

@@ -115,9 +115,12 @@ def _check_compatible(draft: Draft, union: Union) -> Refusal | None:
     for scan, part in zip(union.scans, parts, strict=True):
         query = draft.views.get(scan.source.lower())
         if part.kind != parts[0].kind and part.fields and parts[0].fields:
-            first = f"{parts[0].kind} {_display_name(union.scans[0].source)}"
-            construct = f"A union of the {first} with the {part.kind} {_display_name(scan.source)}"
-            hint = "join them, or show the stream as a table: `SELECT TABLE ...`."
+            names = (_with_kind(parts[0].kind, union.scans[0].source), _with_kind(part.kind, scan.source))
+            construct = f"A union of {' with '.join(names)}"
+            hint = (
+                "join them, or show the stream as a table: each row once, `SELECT TABLE DISTINCT x`, or the latest one "
+                "per key, `SELECT TABLE x AS _key`."
+            )
         elif part.kind == "stream" and query is not None and not _is_plain(query):
             construct = f"A union with {_display_name(scan.source)}, which joins, groups or is a union itself,"
         else:
@@ -202,6 +205,10 @@ def _difference(first: Source, other: Source, *, has_key: bool) -> str | None:
             columns = (f"`{f.name}` {f.type} in {_display_name(s.name)}" for f, s in ((mine, first), (theirs, other)))
             return f"column {i} is {' and '.join(columns)}."
     return None
+
+
+def _with_kind(kind: str, source: str) -> str:
+    return f"a subquery that is a {kind}" if source.startswith("#") else f"the {kind} {source}"
 
 
 def _display_name(source: str) -> str:

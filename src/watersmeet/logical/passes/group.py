@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from watersmeet.catalog import NOWHERE, Amount
 from watersmeet.duration import parse_duration
@@ -93,7 +94,8 @@ def top(draft: Draft) -> Draft:
     # It is unknown whether a view with errors is a table.
     keeps_all = relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes"
     if query.limit == MOST_RANKS and keeps_all:
-        hint = "limit it, with `LIMIT 10`, `QUALIFY ... <= 10` or `WHERE n <= 10` around it; or rank a table."
+        limits = "`QUALIFY ... <= 10` or `WHERE n <= 10` around it" if query.rank else "`LIMIT 10`"
+        hint = f"limit it, with {limits}; or rank a table."
         construct = "A rank of all rows of a stream, which would keep all of them,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
     if query.ties and keeps_all:
@@ -245,6 +247,7 @@ def find_closing_time(query: AnalyzedQuery) -> EventTimeColumn | None:
 
 _WORDS = re.compile(r"\x00\d+\x00|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|\S")
 _EXACT = ("'", '"', "`", "\x00")
+_CALLS_OF_SETS = ("grouping", "grouping_id")
 
 
 def with_parts(expr: Expr, parts: Iterable[Expr], named: Mapping[str, Expr]) -> Expr:
@@ -328,6 +331,8 @@ def group(draft: Draft) -> Draft:
         draft = replace(draft, outputs=outputs, query=replace(draft.query, group_by=by))
     else:
         refusals += _check_having_and_distinct(draft, is_grouped=bool(aggregate_calls))
+    if not draft.query.grouping_sets:
+        refusals += _check_calls_of_sets(draft, having)
     if draft.query.is_distinct and not draft.query.group_by and not aggregate_calls:
         # DISTINCT: a group per row of the result.
         draft = replace(draft, query=replace(draft.query, group_by=tuple(output.expr for output in draft.outputs)))
@@ -373,6 +378,16 @@ def group(draft: Draft) -> Draft:
         by, aggregates, window, time, query.group_span, conditions, is_session, settles, behind, emit
     )
     return replace(draft, outputs=outputs, group=grouping).with_refusals(refusals)
+
+
+def _check_calls_of_sets(draft: Draft, having: Sequence[Expr]) -> Iterator[Refusal]:
+    """Refuse ``grouping(a)`` and ``grouping_id()`` where there is one grouping, which Spark does not know them in."""
+    for expr in (*(output.expr for output in draft.outputs), *having):
+        words = [word.lower() for word in _WORDS.findall(expr.sql())]
+        if any(word in _CALLS_OF_SETS and after == "(" for word, after in pairwise(words)):
+            hint = "leave it out: all rows have the same grouping; or write `GROUP BY ROLLUP (a, b)`, for example."
+            what = "grouping() without GROUPING SETS, ROLLUP or CUBE"
+            yield draft.refuse_unsupported(expr.span, what, hint)
 
 
 def _check_sets_without_aggregates(draft: Draft) -> Iterator[Refusal]:

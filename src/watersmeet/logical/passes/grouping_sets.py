@@ -36,7 +36,9 @@ def group_keys(query: Query) -> tuple[tuple[Output, ...], Mapping[str, Expr]]:
     meanings = {query.group_by[place].sql(): group_column(names[place]) for place in places}
     bits = {place: _choose([place not in each for each in sets]) for place in places}
     for place, bit in bits.items():
-        meanings[_call(query.group_by[place]).sql()] = Expr("cast", (bit,), value="TINYINT")
+        key = query.group_by[place]
+        for call in (_call(key), Expr("call", (key,), "grouping")):
+            meanings[call.sql()] = Expr("cast", (bit,), value="TINYINT")
     total = Expr("literal", text="0", value=0)
     for bit in bits.values():
         total = Expr("+", (Expr("*", (total, Expr("literal", text="2", value=2))), bit))

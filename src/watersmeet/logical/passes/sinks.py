@@ -16,7 +16,18 @@ from watersmeet.formats import SINK_FORMATS, may_be_malformed, sink_format
 from watersmeet.formats.base import CHANGES, SHOWN, Changes, SinkFormat
 from watersmeet.formats.records import JSON, KEY_TYPES, VALUE_FORMAT, format_of_key
 from watersmeet.logical.expressions import GROUP, Expr, conjuncts
-from watersmeet.logical.nodes import LEFT_ONLY, Item, Lateral, ParsedJoin, Query, Relation, Script, StorageFormats
+from watersmeet.logical.nodes import (
+    LEFT_ONLY,
+    REPEATED_ROWS,
+    Item,
+    Lateral,
+    ParsedJoin,
+    Query,
+    Relation,
+    Script,
+    StorageFormats,
+    Union,
+)
 from watersmeet.logical.nodes import leaves as parsed_leaves
 from watersmeet.logical.passes.column_types import event_times, is_same_type, type_of
 from watersmeet.logical.passes.draft import Draft, format_list
@@ -235,6 +246,10 @@ def _may_be_a_stream(draft: Draft) -> bool:
 def _once(draft: Draft) -> str:
     """The hint that says what to write so that the result is a stream, or else a table."""
     relation, stage = draft.relation, draft.group or draft.top
+    parts = draft.query.relation.scans if isinstance(draft.query.relation, Union) else ()
+    if draft.query.is_distinct and any(scan.source.startswith("#") for scan in parts):
+        # A set operation, whose parts SELECT TABLE would make tables of their own.
+        return "leave out STREAM and TABLE: `SELECT x FROM a UNION SELECT x FROM b` is a table."
     if stage is None or relation is None or relation.result == "table":
         return "write SELECT TABLE."
     times = event_times(relation)
@@ -465,6 +480,7 @@ def check_outputs(draft: Draft) -> Iterator[Refusal]:
     yield from _check_known(draft)
     yield from _check_late(draft)
     yield from _check_malformed(draft)
+    yield from _check_duplicates(draft)
     yield from (refusal for family in draft.families for refusal in family.check_outputs(draft))
 
 
@@ -520,6 +536,23 @@ def _check_malformed(draft: Draft) -> Iterator[Refusal]:
             yield draft.refuse_unsupported(
                 side_output.span, "MALFORMED INTO where no source has rows that may be malformed", hint
             )
+
+
+def _check_duplicates(draft: Draft) -> Iterator[Refusal]:
+    """DUPLICATES INTO of a query that leaves out no repeated rows, and a sink with other columns than the result."""
+    query = draft.query
+    for side_output in query.side_outputs:
+        if side_output.column != REPEATED_ROWS:
+            continue
+        if query.limit is None or query.within is None:
+            hint = "leave it out, or add `WITHIN 10 MINUTES` behind SELECT DISTINCT or QUALIFY ROW_NUMBER() ... = 1."
+            what = "DUPLICATES INTO of a query that does not deduplicate"
+            yield draft.refuse_unsupported(side_output.span, what, hint)
+        sink, result = draft.script.sink(side_output.sink), draft.script.sink(query.into)
+        if sink is not None and sink.fields and (result is None or not _has_same_columns(sink.fields, result.fields)):
+            reason = f"{sink.name} declares other columns than {query.into}, and duplicates have those of the result"
+            hint = f"declare {sink.name} with the columns of {query.into}, or without any."
+            yield wrong_output(draft, side_output.span, "Duplicates", reason, "declares other columns", hint)
 
 
 def check_columns(draft: Draft, name: str | None, span: Span, output: str, source: Source) -> Iterator[Refusal]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Watermark, WindowStart
 from watersmeet.errors import Refusal
-from watersmeet.logical.expressions import Expr, Reference, aggregates_in
+from watersmeet.logical.expressions import Expr, Reference, WindowCall, aggregates_in, window_calls_in
 from watersmeet.logical.nodes import Lateral, Relation, Scan, Script, leaves
 from watersmeet.logical.passes.column_types import (
     EventTimeColumn,
@@ -49,6 +49,10 @@ def assume_watermarks(draft: Draft) -> Draft:
         for expr in draft.query.group_by:
             if _is_window_call(expr) and expr.refs[0].source in sources:
                 sources = add_watermark(sources, expr.refs[0].source, expr.refs[0].name)
+    for call in (call for output in draft.outputs for call in window_calls_in(output.expr)):
+        order = WindowCall.of(call).order
+        if order.op == "column" and order.refs[0].source in sources and time_family(order.refs[0], sources):
+            sources = add_watermark(sources, order.refs[0].source, order.refs[0].name)
     return replace(draft, scope=replace(draft.scope, sources=sources))
 
 
@@ -171,7 +175,7 @@ def check_heartbeats(script: Script, sources: Mapping[str, Source]) -> Iterator[
     for name, condition in script.heartbeats:
         source = sources.get(name.lower(), Source(name, ()))
         yield from check_names(script, condition, scope_of(source.name, source))
-        for call in aggregates_in(condition):
+        for call in (*aggregates_in(condition), *window_calls_in(condition)):
             construct, hint = f"The aggregate {call.text}() in HEARTBEAT WHEN", "compare columns of the row itself."
             yield Refusal("UNSUPPORTED_STATEMENT", {"what": construct, "hint": hint}, script.place(call.span))
 

@@ -6,10 +6,13 @@ A new one is a row here and, if none of the folds serves it, a fold (`watersmeet
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
+
+from watersmeet.operators.core.order import SortColumn
 
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
@@ -244,6 +247,43 @@ def _parse_type(text: str) -> tuple[str | None, tuple[int, int]]:
     if name == "INTERVAL":
         is_plain = _DAY_TIME.fullmatch(rest) is not None
     return name if is_plain else None, (int(match[2] or 10), int(match[3] or 0))
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate of a group: the function by its SQL name, the columns it is applied to, and the result's name.
+
+    ``count`` of no columns is ``count(*)``. ``min_by`` and ``max_by`` take two columns: the value, then the sort key.
+    ``order``: what the rows of a group are ordered by, before their arrival, where the function depends on it; a
+    percentile counts from the other end where it is descending. ``constants``: the fractions of percentiles, or the
+    separator of texts.
+    """
+
+    function: str
+    columns: tuple[str, ...]
+    output: str
+    order: tuple[SortColumn, ...] = ()
+    constants: tuple[float | str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not is_aggregate(self.function):
+            raise ValueError(f"{self.function} is not an aggregate of a grouping")
+
+    @property
+    def kind(self) -> str:
+        """The function's name among its synonyms."""
+        return canonical_name(self.function)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns that it reads: its arguments, and what it orders rows by."""
+        return (*self.columns, *(by.column for by in self.order))
+
+    def describe(self, names: Callable[[Sequence[str]], Sequence[str]]) -> list[str]:
+        """The function, its columns, order and constants as texts, with other names for the columns."""
+        order = zip(names([by.column for by in self.order]), self.order, strict=True)
+        keys = [f"ORDER BY {name}{' DESC' * by.descending}{' NULLS LAST' * by.nulls_last}" for name, by in order]
+        return [self.kind, *names(self.columns), *keys, *map(repr, self.constants)]
 
 
 # The types that the aggregate functions of a grouping give, in Arrow.

@@ -4,8 +4,8 @@ Values are what Spark says they are: NaN equals NaN and is greater than every nu
 that of Spark's ANSI mode: ``/`` on integers gives a double, ``%`` takes the sign of the dividend, division by zero and
 overflow of 64 bits are errors. A column plus or less a constant does not overflow where it is compared: time bounds are
 such comparisons, and mean whole numbers. Timestamps, dates and intervals count in microseconds, dates from midnight
-UTC. All of it is written here one row at a time and independently of `condition`, so that each can be checked by the
-other.
+UTC. Aggregates are exact, doubles as fractions, and rounded once in the end. All of it is written here one row at a
+time and independently of `condition`, so that each can be checked by the other.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, localcontext
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from fractions import Fraction
+from functools import cmp_to_key, reduce
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Literal, cast
 
+from watersmeet.operators.core.aggregates import DISTINCT, LIST, Aggregate, function_of
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant
 from watersmeet.operators.core.operator import END_OF_INPUT, NOW, Port, StreamOperator, Watermarks
+from watersmeet.operators.core.order import SortColumn
 from watersmeet.operators.core.python_values import DistantTime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -419,3 +423,184 @@ def live_rows(changes: Sequence[tuple[Row, int]], columns: Sequence[str]) -> lis
             last[key] = (place, row)
     live = sorted((last[key][0], key) for key, weight in weights.items() if weight > 0)
     return [(last[key][1], weights[key]) for _, key in live]
+
+
+def aggregate_rows(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:  # noqa: PLR0911 - one case per aggregate
+    """The value of an aggregate over rows with weights, in the order in which they arrived.
+
+    >>> aggregate_rows(Aggregate("avg", ("v",), "mean"), [({"v": Decimal("1.00")}, 1), ({"v": Decimal("0.00")}, 2)])
+    Decimal('0.333333')
+    """
+    function, columns = aggregate.kind, aggregate.columns
+    rows = _sort_rows(aggregate, rows)
+    match function:
+        case "count":
+            return sum(weight for row, weight in rows if all(row[name] is not None for name in columns))
+        case "count_if":
+            return sum(weight for row, weight in rows if row[columns[0]])
+        case "first" | "last":
+            return rows[0 if function == "first" else -1][0][columns[0]] if rows else None
+        case "first filtered" | "last filtered":
+            inputs = [row for row, _ in rows if row[columns[1]]]
+            return inputs[0 if function == "first filtered" else -1][columns[0]] if inputs else None
+        case "count distinct":
+            inputs = [[row[name] for name in columns] for row, _ in rows]
+            return len({repr(freeze([as_key(one) for one in each])) for each in inputs if None not in each})
+        case "collect_list" | "listagg" | "collect_set" | "collect_list distinct" | "listagg distinct":
+            return _collect(aggregate, [(row[columns[0]], weight) for row, weight in rows])
+        case "percentile" | "percentile_disc" | "percentile list" | "percentile_disc list":
+            return _percentiles(aggregate, [(row[columns[0]], weight) for row, weight in rows])
+        case "min" | "bool_and" | "min_by" | "max" | "bool_or" | "max_by" | "min distinct" | "max distinct":
+            inputs = [row for row, _ in rows if row[columns[-1]] is not None]
+            return _extreme(inputs, columns[-1], -1 if function in _LEAST else 1).get(columns[0])
+        case "bit_and" | "bit_or" | "bit_xor":
+            inputs = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
+            # Only bit_xor depends on how often a value occurs.
+            each = [one for one, weight in inputs for _ in range(weight)]
+            return reduce(_BITS[function], each) if each else None
+        case _:
+            inputs = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
+            if function.endswith(DISTINCT):
+                inputs = [(one, 1) for one in {repr(as_key(one)): as_key(one) for one, _ in inputs}.values()]
+            return _total(function.removesuffix(DISTINCT), inputs)
+
+
+_LEAST = ("min", "bool_and", "min_by", "min distinct")
+_BITS: Mapping[str, Callable[[int, int], int]] = {
+    "bit_and": lambda a, b: a & b,
+    "bit_or": lambda a, b: a | b,
+    "bit_xor": lambda a, b: a ^ b,
+}
+
+
+def _collect(aggregate: Aggregate, weighted: list[tuple[Any, int]]) -> Any:
+    """The values that are not NULL, as a list or a text: in their order, or as a set in that of the values."""
+    values = [one for one, weight in weighted if one is not None for _ in range(weight)]
+    if function_of(aggregate.function).fold == "set":
+        once = {repr(one): one for one in map(as_key, values)}
+        values = sorted(once.values(), key=cmp_to_key(lambda one, other: compare(one, other) or 0))
+        values = values[::-1] if any(by.descending for by in aggregate.order) else values
+    if not aggregate.kind.startswith("listagg"):
+        return values
+    return str(aggregate.constants[0]).join(values) if values else None
+
+
+def _sort_rows(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Sequence[tuple[Row, int]]:
+    """The rows in the order that an aggregate asks for, equal ones in the order of their arrival."""
+    order = aggregate.order if function_of(aggregate.function).is_ordered else ()
+    return sorted(rows, key=cmp_to_key(lambda one, other: _compare_in_order(one[0], other[0], order)))
+
+
+def _compare_in_order(one: Row, other: Row, order: Sequence[SortColumn]) -> int:
+    """-1 if one row comes before another, 1 if behind it, 0 if they are equal in the order."""
+    for by in order:
+        values = one[by.column], other[by.column]
+        if None in values:
+            difference = (values[1] is None) - (values[0] is None)
+            difference = -difference if by.nulls_last else difference
+        else:
+            difference = (compare(*values) or 0) * (-1 if by.descending else 1)
+        if difference:
+            return difference
+    return 0
+
+
+def _percentiles(aggregate: Aggregate, weighted: list[tuple[Any, int]]) -> Any:
+    """Percentiles of the values that are not NULL: between two values, the place counts as much as it is near each."""
+    values = [one for one, weight in weighted if one is not None for _ in range(weight)]
+    if not values:
+        return None
+    is_turned = any(by.descending for by in aggregate.order)
+    values.sort(key=cmp_to_key(lambda one, other: (compare(one, other) or 0) * (-1 if is_turned else 1)))
+    numbers = [float(_to_integer(one) if isinstance(one, timedelta) else one) + 0.0 for one in values]
+    results = list[float]()
+    for fraction in map(float, aggregate.constants):
+        if aggregate.kind.startswith("percentile_disc"):
+            results.append(numbers[max(math.ceil(len(numbers) * fraction), 1) - 1])
+            continue
+        position = (len(numbers) - 1) * fraction
+        low, high = numbers[math.floor(position)], numbers[math.ceil(position)]
+        is_same = low == high or (math.isnan(low) and math.isnan(high))
+        results.append(low if is_same else low + (position - math.floor(position)) * (high - low))
+    shown = [timedelta(microseconds=int(one)) for one in results] if isinstance(values[0], timedelta) else results
+    return shown if aggregate.kind.endswith(LIST) else shown[0]
+
+
+def _extreme(rows: list[Row], column: str, direction: int) -> Row:
+    """The row with the least or greatest value, the last among equals; empty without rows."""
+    best: Row = {}
+    for row in rows:
+        if not best or (compare(row[column], best[column]) or 0) * direction >= 0:
+            best = row
+    return best
+
+
+def _total(function: str, values: list[tuple[Any, int]]) -> Any:
+    """A sum, average, variance or deviation of values that are not NULL."""
+    count = sum(weight for _, weight in values)
+    if count <= 0:
+        return None
+    if function in ("sum", "avg"):
+        if isinstance(values[0][0], float):
+            return _sum_of_doubles(values, 1 if function == "sum" else count)
+        if isinstance(values[0][0], Decimal):
+            return _decimal(function, values, count)
+        total = sum((_to_integer(number) * weight for number, weight in values), 0)
+        if isinstance(values[0][0], timedelta):
+            micros = total if function == "sum" else _half_up(Fraction(total, count))
+            return timedelta(microseconds=micros)
+        return total if function == "sum" else total / count
+    return _deviation(function, values, count)
+
+
+def _to_integer(number: int | timedelta) -> int:
+    return number // timedelta(microseconds=1) if isinstance(number, timedelta) else int(number)
+
+
+def _half_up(number: Fraction) -> int:
+    return int(math.copysign(1, number)) * math.floor(abs(number) + Fraction(1, 2))
+
+
+def _decimal(function: str, values: list[tuple[Any, int]], count: int) -> Decimal:
+    with localcontext(prec=120):
+        total = sum((number * weight for number, weight in values), Decimal(0))
+        scale = -int(values[0][0].as_tuple().exponent)
+        if function == "sum":
+            return total.quantize(Decimal(1).scaleb(-scale))
+        return (total / count).quantize(Decimal(1).scaleb(-min(38, scale + 4)), ROUND_HALF_UP)
+
+
+def _sum_of_doubles(values: list[tuple[float, int]], by: int) -> float:
+    non_finite: dict[str, int] = {}
+    for number, weight in values:
+        if not math.isfinite(number):
+            non_finite[str(number)] = non_finite.get(str(number), 0) + weight
+    sums = [float(kind) for kind, weight in non_finite.items() if weight > 0]
+    if sums:
+        return sum(sums)
+    return _nearest(
+        sum((Fraction(number) * weight for number, weight in values if math.isfinite(number)), Fraction(0)) / by
+    )
+
+
+def _nearest(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def _deviation(function: str, values: list[tuple[Any, int]], count: int) -> float | None:
+    by = count - 1 if function.endswith("samp") else count
+    if by <= 0:
+        return None
+    if sum(weight for number, weight in values if not math.isfinite(number)):
+        return math.nan
+    finite = [(Fraction(number), weight) for number, weight in values if math.isfinite(number)]
+    mean = sum((number * weight for number, weight in finite), Fraction(0)) / count
+    variance = sum(((number - mean) ** 2 * weight for number, weight in finite), Fraction(0)) / by
+    if function.startswith("var"):
+        return _nearest(variance)
+    with localcontext(prec=2000, Emax=10**6, Emin=-(10**6)):
+        # Roots that end do so before, and others differ from every half between two doubles.
+        return float((Decimal(variance.numerator) / variance.denominator).sqrt())

@@ -13,11 +13,13 @@ from watersmeet.operators.deduplicate.kernel import DeduplicateOperator
 
 @dataclass(frozen=True)
 class DeduplicateStep:
-    """The output of one batch: rows that come out, late rows, and watermarks."""
+    """The output of one batch: rows that come out, late rows, watermarks, those received so far, and repeated rows."""
 
     rows: list[tuple[Any, ...]]
     late: list[tuple[int, Row]]
     watermarks: dict[str, int]
+    received: dict[str, int]
+    unmatched: list[tuple[int, tuple[Any, ...]]]
 
 
 class DeduplicateReference:
@@ -45,11 +47,13 @@ class DeduplicateReference:
         if self.first.order == "time":
             due = sorted((entry for entry in self.waiting if self._is_passed(entry[0])), key=lambda entry: entry[0])
         self.waiting = [entry for entry in self.waiting if not any(entry[1] is row for _, row in due)]
-        rows = [
-            tuple(freeze(row[name]) for name in self.first.columns) for time, row in due if self._is_first(time, row)
-        ]
+        decided = [(row, self._is_first(time, row)) for time, row in due]
+        rows = [tuple(freeze(row[name]) for name in self.first.columns) for row, is_first in decided if is_first]
+        columns = self.first.columns if self.first.shows_duplicates else ()
+        repeated = [(0, tuple(row[name] for name in columns)) for row, is_first in decided if not is_first and columns]
         emitted = {} if self.watermark is None else dict.fromkeys(self.first.outputs, self.watermark)
-        return DeduplicateStep(rows, late, emitted)
+        received = {} if self.watermark is None else {self.first.time: self.watermark}
+        return DeduplicateStep(rows, late, emitted, received, repeated)
 
     def _is_passed(self, time: int | None) -> bool:
         if self.watermark == END_OF_INPUT:

@@ -33,6 +33,18 @@ EXPLAIN = StageExplainer(facts)
 class _DeduplicateTracer(FamilyTracer):
     by_key = False
 
+    def unmatchable_reason(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str] | None:
+        # NULL is a key like any other.
+        return None
+
+    def late_reason(self, context: TraceContext, port: int, row: Row) -> tuple[str, str | None]:
+        stage = context.plan.analyzed
+        assert isinstance(stage, AnalyzedTop)
+        return f"It was late: the watermark of {stage.time} had passed its time", context.operator.time
+
+    def change_outcome(self, context: TraceContext, sign: int) -> tuple[OutcomeKind, str] | None:
+        return "passed", "It is the first row of its group within the time."
+
     def outcome_without_output(self, context: TraceContext, port: int, row: Row) -> tuple[OutcomeKind, str]:
         operator = context.operator
         time, watermark = event_time(row[operator.time]), context.received.get(operator.time)

@@ -19,11 +19,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.operators.core.changes import key_ids, row_codes
+from watersmeet.operators.core.changes import key_ids
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, distances, match, stretches
 from watersmeet.operators.core.operator import (
-    END_OF_INPUT,
     Emission,
     Emit,
     Port,
@@ -36,13 +35,19 @@ from watersmeet.operators.state.layout import (
     FinalityBound,
     KeyedRows,
     RowLayout,
-    concat_rows,
-    to_record_batch,
 )
 from watersmeet.operators.state.shard import Shard
-from watersmeet.operators.state.spine import Spine
 from watersmeet.operators.state.state_schema import ShardInspector, SpineSchema, StateSchema
-from watersmeet.operators.state.table import BUDGET, CODE, NUMBER, TIMELINE_BUDGET, StateTable, enforce_limit
+from watersmeet.operators.state.table import (
+    BUDGET,
+    CODE,
+    NUMBER,
+    TIMELINE_BUDGET,
+    StateTable,
+    enforce_limit,
+    last_passed,
+    release_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class DeduplicateOperator(StreamOperator):
     - ``outputs``: the names under which that watermark is emitted
     - ``position``: the column with the delivery order of a batch's rows; None: they are in that order
     - ``code``: an int64 column that is equal wherever the group columns are; None: it is computed
+    - ``shows_duplicates``: rows that are left out go to a side output, with the same columns
 
     >>> from watersmeet.tools.testing import MemoryStore
     >>> first, store = DeduplicateOperator(("k", "t"), ("k",), "t", 10), MemoryStore()
@@ -79,24 +85,30 @@ class DeduplicateOperator(StreamOperator):
     code: str | None = None
     position: str | None = None
     outputs: tuple[str, ...] = ()
+    shows_duplicates: bool = False
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard."""
         shard = Shard(self, store, watermarks)
         number = int(shard.state.directory.numbers.get("number", 0))
         watermark = shard.watermarks_after.received.get(self.time, NO_WATERMARK)
-        finality = FinalityBound(self.time, _below(watermark, self.within))
+        finality = FinalityBound(self.time, last_passed(watermark, self.within))
         shown = shard.state.spine(
             "first", self._key_layout, BUDGET, lambda rows, is_oldest: rows.where(finality.is_open(rows))
         )
         waiting = shard.state.spine("waiting", self._row_layout, TIMELINE_BUDGET)
-        new, arrived = self._admit(shard, arrivals.get(0), number)
+        new, arrived = shard.admit_timed_rows(
+            arrivals.get(0), self._row_layout, self.time, number, by=self.by, code=self.code, position=self.position
+        )
         if self.order == "time":
-            new = self._release(waiting, new, _below(watermark, 0))
+            new = release_rows(waiting, new, last_passed(watermark, 0))
         rows: tuple[pa.Table, ...] = ()
         if len(new):
             is_first = self._find_first(StateTable(shown), new)
             shard.counters.dropped[0] += len(new) - int(is_first.sum())
+            if self.shows_duplicates and not is_first.all():
+                left_out = pa.Table.from_batches([new.where(~is_first).table]).select(list(self.columns))
+                shard.counters.unmatched.append((0, left_out))
             new = new.where(is_first)
             keys = pa.RecordBatch.from_arrays(
                 [new.table.column(n) for n in self._key_layout.columns], names=list(self._key_layout.columns)
@@ -108,46 +120,6 @@ class DeduplicateOperator(StreamOperator):
         shard.counters.matched = len(new)
         emitted = {} if watermark == NO_WATERMARK else dict.fromkeys(self.outputs, watermark)
         return shard.close(emitted, rows, (len(shown) + len(waiting),), {"number": number + arrived})
-
-    def _admit(self, shard: Shard, table: pa.Table | None, number: int) -> tuple[KeyedRows, int]:
-        """The arrivals in order that are in time and have one, and how many came."""
-        if table is None or not table.num_rows:
-            return self._row_layout.empty_rows, 0
-        ordered = table
-        if self.position is not None:
-            ordered = table.take(pa.array(np.argsort(table.column(self.position).to_numpy(), kind="stable")))
-        time = ordered.column(self.time).combine_chunks()
-        is_late = shard.detect_late_rows(0, ordered, {self.time: as_int64(time)})
-        has_time = time.is_valid().to_numpy(zero_copy_only=False)
-        shard.counters.dropped[0] += int((~has_time & ~is_late).sum())
-        read = to_record_batch(ordered)
-        codes = (
-            np.zeros(len(read), np.int64)
-            if not self.by
-            else row_codes(read, self.by)
-            if self.code is None
-            else as_int64(read.column(self.code))
-        )
-        made = {CODE: pa.array(codes), NUMBER: pa.array(number + np.arange(len(read)))}
-        names = self._row_layout.run_columns
-        rows = self._row_layout.rows(
-            pa.table([made[n] if n in made else read.column(n) for n in names], names=list(names))
-        )
-        return rows.where(has_time & ~is_late), len(read)
-
-    def _release(self, waiting: Spine, new: KeyedRows, mark: int) -> KeyedRows:
-        """The rows that the watermark has passed, in the order of time; the others wait."""
-        parts = list[KeyedRows]()
-        for block in waiting.blocks:
-            if block.lowest[self.time] <= mark:
-                rows = waiting.read(block)
-                is_due = rows.times[self.time] <= mark
-                parts.append(rows.where(is_due & waiting.live_mask(block)))
-                waiting.remove(block, is_due)
-        is_due = new.times[self.time] <= mark
-        waiting.add(new.where(~is_due))
-        rows = concat_rows([*parts, new.where(is_due)])
-        return rows.take(np.lexsort((rows.attributes[NUMBER], rows.times[self.time])))
 
     def _find_first(self, shown: StateTable, rows: KeyedRows) -> Bools:
         """A mask of the rows that, in the order in which they count, are the first of their group within the time."""
@@ -192,20 +164,14 @@ class DeduplicateOperator(StreamOperator):
     @property
     def ports(self) -> tuple[Port]:
         """The only port."""
-        return (Port(self.columns, (self.time,), self.by, self.code),)
+        unmatched = self.columns if self.shows_duplicates else ()
+        return (Port(self.columns, (self.time,), self.by, self.code, unmatched=unmatched),)
 
     @property
     def identity(self) -> Identity:
         """The part of the operator that determines the meaning of its state."""
         stored = self._row_layout.columns if self.order == "time" else self._key_layout.columns
         return self.make_identity([stored], order=self.order, within=self.within)
-
-
-def _below(watermark: int, length: int) -> int:
-    """The last time that a watermark has passed, and that is further behind it than a length."""
-    if watermark in (NO_WATERMARK, END_OF_INPUT):
-        return watermark
-    return max(watermark - length - 1, NO_WATERMARK)
 
 
 def _reach(times: Ints, within: int) -> tuple[Ints, Ints]:

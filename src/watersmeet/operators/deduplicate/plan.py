@@ -29,6 +29,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     operator = DeduplicateOperator(
         columns, by, time, top.within.value, "time" if top.order else "arrival", code, POSITION,
         tuple(column for column, _ in top.final_columns), unions=unions_of(lags), idle=idle_of(view),
+        shows_duplicates=query.shows_duplicates,
     )  # fmt: skip
     first = f"first row of each group by {top.time}" if top.order else "first row of each group to arrive"
     waits = f"once the watermark of {top.time} has passed it" if top.order else "at once"
@@ -41,7 +42,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     return JoinPlan((port,), operator, columns, (), why, top, name_prefix="the first rows of ")
 
 
-PLAN = StagePlanner(lambda query: query.top is not None and query.top.within is not None, view_to_rank, plan)
+PLAN = StagePlanner(lambda query: query.top is not None and query.top.family == "deduplicate", view_to_rank, plan)
 
 
 CHANGE = window_effects

@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.operators.core.aggregate_values import normalize_floats, normalize_keys, to_int64
 from watersmeet.operators.core.aggregates import DISTINCT, function_of
 from watersmeet.operators.core.changes import MULTIPLICITY, WEIGHT, first_positions, key_ids, row_codes
 from watersmeet.operators.core.condition import null_safe_equal_at
 from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, as_int64, stable_order
-from watersmeet.operators.group.fold import (
-    Count,
-    Fold,
-    GroupedRows,
-    fold_of,
-    normalize_floats,
-    normalize_keys,
-    to_int64,
-)
+from watersmeet.operators.group.fold import Count, Fold, GroupedRows, fold_of
 from watersmeet.operators.group.groups import END, Members, find_groups, session_bounds
 from watersmeet.operators.state.layout import KeyedRows, RowLayout
 from watersmeet.operators.state.shard import ends_after
@@ -29,7 +22,8 @@ from watersmeet.operators.state.spine import Spine
 from watersmeet.operators.state.table import CODE
 
 if TYPE_CHECKING:
-    from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+    from watersmeet.operators.core.aggregates import Aggregate
+    from watersmeet.operators.group.kernel import GroupByOperator
 
 
 Accumulators = Sequence[Sequence[pa.Array]]

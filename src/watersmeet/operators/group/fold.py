@@ -15,15 +15,22 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from watersmeet.operators.core import exact_sums as wide
+from watersmeet.operators.core.aggregate_values import (
+    is_short,
+    normalize_floats,
+    normalize_nan,
+    to_doubles,
+    to_int64,
+    value_ranks,
+)
 from watersmeet.operators.core.aggregates import LIST, function_of
 from watersmeet.operators.core.changes import key_ids
 from watersmeet.operators.core.condition import null_safe_equal
+from watersmeet.operators.core.exact_sums import Doubles, Limbs, carry, integers, limbs_of, squares
 from watersmeet.operators.core.matching import Bools, Ints, stable_order
 from watersmeet.operators.core.order import SortColumn, ranks_of
-from watersmeet.operators.group import exact_sums as wide
-from watersmeet.operators.group.exact_sums import Doubles, Limbs, carry, integers, limbs_of, squares
 
 Pick = Literal["least", "greatest", "first", "last"]
 
@@ -268,7 +275,7 @@ class Choice:
             some = some & _is_true(both[1]) if len(both) > 1 else some
             rank = np.arange(ids.size)
         else:
-            some, rank = _is_present(both[-1]), _ranks(both[-1], backwards=self.pick == "least")
+            some, rank = _is_present(both[-1]), value_ranks(both[-1], backwards=self.pick == "least")
         chosen = _extreme(ids, rank, some, rows.groups, least=self.pick in ("least", "first"))
         positions = pa.array(chosen, mask=chosen < 0)
         return [column.take(positions) for column in both]
@@ -383,7 +390,7 @@ class Collect:
         some = _is_present(column)
         if self.is_set:
             places = _first_distinct(rows, (self.column,), some)
-            places = places[np.argsort(_ranks(column.take(pa.array(places)), backwards=False), kind="stable")]
+            places = places[np.argsort(value_ranks(column.take(pa.array(places)), backwards=False), kind="stable")]
             counts = np.ones(places.size, np.int64)
         else:
             places = np.flatnonzero(some)
@@ -474,11 +481,6 @@ def _sort_rows(columns: Sequence[pa.Array], order: Sequence[SortColumn]) -> Ints
     return np.lexsort([ranks_of(column, by) for column, by in zip(columns, order, strict=True)][::-1])
 
 
-def is_short(kind: pa.DataType) -> bool:
-    """Whether values of that type are exact whole numbers of 64 bits, perhaps with a point in them."""
-    return pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.precision <= 18)
-
-
 def _add_limbs(rows: GroupedRows, limbs: Limbs, old: Sequence[pa.Array]) -> list[pa.Array]:
     """Sums, as limbs, after these rows."""
     _check_weights(rows.weights)
@@ -492,54 +494,6 @@ def _check_weights(weights: Ints) -> None:
     """Refuse weights so large that sums of limbs would not fit 64 bits."""
     if int(np.abs(weights).sum()) >= MOST_WEIGHT:
         raise ArithmeticError(f"the weights of one batch add up to {MOST_WEIGHT} or more")
-
-
-def to_int64(array: pa.Array) -> Ints:
-    """Whole numbers, 0 for NULL."""
-    return array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-
-
-def to_doubles(array: pa.Array) -> Doubles:
-    """Numbers as doubles, 0 for NULL."""
-    # Arrow refuses integers and decimals that a double cannot hold, where Spark rounds.
-    values = array if pa.types.is_floating(array.type) else array.cast(pa.float64(), safe=False)
-    return values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
-
-
-def normalize_floats(array: pa.Array) -> pa.Array:
-    """The array with -0.0 as 0.0 and one kind of NaN, so that equal values are identical.
-
-    >>> normalize_floats(pa.array([-0.0])).to_pylist()
-    [0.0]
-    """
-    if not pa.types.is_floating(array.type):
-        return array
-    return normalize_nan(pc.add(array, pa.scalar(0.0, array.type)))
-
-
-def normalize_keys(array: pa.Array) -> pa.Array:
-    """The same at every depth of structs and arrays, as Spark shows the keys of groups.
-
-    >>> normalize_keys(pa.array([{"x": [-0.0]}, None])).to_pylist()
-    [{'x': [0.0]}, None]
-    """
-    kind = array.type
-    if pa.types.is_struct(kind):
-        parts = [normalize_keys(part) for part in array.flatten()]
-        fields = [kind.field(place) for place in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null()) if parts else array
-    if pa.types.is_list(kind):
-        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-        return pa.ListArray.from_arrays(offsets, normalize_keys(array.flatten()), kind, mask=array.is_null())
-    return normalize_floats(array)
-
-
-def normalize_nan(array: pa.Array) -> pa.Array:
-    """The array with one kind of NaN, if it has any."""
-    if not pa.types.is_floating(array.type):
-        return array
-    return pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
 
 
 def is_identical(left: pa.Array, right: pa.Array) -> Bools:
@@ -576,22 +530,6 @@ def _is_true(array: pa.Array) -> Bools:
 def _cast_like(column: pa.Array, old: pa.Array) -> pa.Array:
     """Stored values cast to the current type of the column."""
     return pa.nulls(len(old), column.type) if pa.types.is_null(old.type) else old.cast(column.type)
-
-
-def _ranks(array: pa.Array, *, backwards: bool) -> Ints:
-    """The place of each value among all, NaN above every number; of equal values the later has the greater place.
-
-    ``backwards``: of equal values the later has the smaller place.
-    """
-    if pa.types.is_temporal(array.type) and not pa.types.is_date32(array.type):
-        array = array.view(pa.int64())
-    elif pa.types.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    ordered = array.take(pa.array(np.arange(len(array))[::-1])) if backwards else array
-    order = pc.sort_indices(ordered).to_numpy()
-    ranks = np.empty(len(array), np.int64)
-    ranks[order] = np.arange(len(array))
-    return ranks[::-1] if backwards else ranks
 
 
 def _extreme(ids: Ints, rank: Ints, some: Bools, groups: int, *, least: bool) -> Ints:

@@ -37,8 +37,8 @@ import pyarrow.compute as pc
 
 from watersmeet.operators.core.changes import WEIGHT, concat_tables, first_positions, key_ids, row_codes
 from watersmeet.operators.core.condition import null_safe_equal
+from watersmeet.operators.core.exact_sums import UNIT, Doubles, add_doubles
 from watersmeet.operators.core.matching import LOWEST, Bools, Ints, Pairs, as_int64, match, sort_order
-from watersmeet.operators.group.exact_sums import UNIT, Doubles, add_doubles
 from watersmeet.operators.group.fold import GroupedRows
 from watersmeet.operators.state.layout import Budget, FinalityBound, KeyedRows, RowLayout, concat_rows, to_record_batch
 from watersmeet.operators.state.spine import ShardState, Spine

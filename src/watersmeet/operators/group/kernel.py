@@ -46,7 +46,7 @@ the rows of the groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
@@ -54,12 +54,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.operators.core.aggregates import arrow_result, canonical_name, function_of, is_aggregate, needs_all_rows
+from watersmeet.operators.core.aggregates import Aggregate, arrow_result, function_of, needs_all_rows
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import HIGHEST, as_int64
 from watersmeet.operators.core.operator import Emission, Emit, Port, StateStore, StreamOperator, Watermarks
-from watersmeet.operators.core.order import SortColumn, TopN
+from watersmeet.operators.core.order import TopN
 from watersmeet.operators.group.groups import END, KEEPS_ZERO_SIGN, TYPES
 from watersmeet.operators.group.step import step
 from watersmeet.operators.state.shard import EndCounts
@@ -70,43 +70,6 @@ from watersmeet.operators.state.state_schema import (
     SpineSchema,
     StateSchema,
 )
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """An aggregate of a group: the function by its SQL name, the columns it is applied to, and the result's name.
-
-    ``count`` of no columns is ``count(*)``. ``min_by`` and ``max_by`` take two columns: the value, then the sort key.
-    ``order``: what the rows of a group are ordered by, before their arrival, where the function depends on it; a
-    percentile counts from the other end where it is descending. ``constants``: the fractions of percentiles, or the
-    separator of texts.
-    """
-
-    function: str
-    columns: tuple[str, ...]
-    output: str
-    order: tuple[SortColumn, ...] = ()
-    constants: tuple[float | str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not is_aggregate(self.function):
-            raise ValueError(f"{self.function} is not an aggregate of a grouping")
-
-    @property
-    def kind(self) -> str:
-        """The function's name among its synonyms."""
-        return canonical_name(self.function)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The columns that it reads: its arguments, and what it orders rows by."""
-        return (*self.columns, *(by.column for by in self.order))
-
-    def describe(self, names: Callable[[Sequence[str]], Sequence[str]]) -> list[str]:
-        """The function, its columns, order and constants as texts, with other names for the columns."""
-        order = zip(names([by.column for by in self.order]), self.order, strict=True)
-        keys = [f"ORDER BY {name}{' DESC' * by.descending}{' NULLS LAST' * by.nulls_last}" for name, by in order]
-        return [self.kind, *names(self.columns), *keys, *map(repr, self.constants)]
 
 
 @dataclass(frozen=True)

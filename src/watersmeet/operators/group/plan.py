@@ -13,11 +13,11 @@ from watersmeet.logical.expressions import GROUP, SORTS, Expr, constants_of
 from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, Output
 from watersmeet.logical.relation import AnalyzedView
 from watersmeet.logical.words import expression_in_words
-from watersmeet.operators.core.aggregates import function_of, result_type
+from watersmeet.operators.core.aggregates import Aggregate, function_of, result_type
 from watersmeet.operators.core.changes import POSITION, WEIGHT
 from watersmeet.operators.core.order import SortColumn
 from watersmeet.operators.explainer import PortRetention
-from watersmeet.operators.group.kernel import Aggregate, GroupByOperator
+from watersmeet.operators.group.kernel import GroupByOperator
 from watersmeet.physical.change import window_effects
 from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of

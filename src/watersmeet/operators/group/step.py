@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.operators.core.aggregate_values import aggregate_values, normalize_floats
 from watersmeet.operators.core.aggregates import Function, function_of
 from watersmeet.operators.core.changes import MULTIPLICITY, WEIGHT, concat_tables, consolidate_changes
 from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, as_int64
@@ -26,7 +27,7 @@ from watersmeet.operators.group.arrivals import (
     take_keys,
     window_ends,
 )
-from watersmeet.operators.group.fold import is_identical, normalize_floats
+from watersmeet.operators.group.fold import is_identical
 from watersmeet.operators.group.groups import (
     ARRIVAL,
     END,
@@ -39,7 +40,6 @@ from watersmeet.operators.group.groups import (
     move_rows,
     open_groups,
 )
-from watersmeet.operators.group.values import aggregate_values
 from watersmeet.operators.state.format import decode_schema, encode_schema
 from watersmeet.operators.state.layout import NO_WATERMARK, FinalityBound, KeyedRows, to_record_batch
 from watersmeet.operators.state.shard import EndCounts, Shard, ends_after, rows_to_close

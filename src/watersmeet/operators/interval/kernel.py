@@ -37,6 +37,7 @@ from watersmeet.operators.core.matching import (
     Bools,
     Ints,
     Pairs,
+    Stretches,
     as_int64,
     reach,
     shares_a_code,
@@ -245,7 +246,7 @@ class IntervalJoinOperator(TwoSided):
         else:
             low, high = (times[probes] for times in reach)
             spans = stretches(build_rows.codes, build_times, probe_rows.codes[probes], low, high)
-            spans = spans._replace(probe=probes[spans.probe])
+            spans = Stretches(probes[spans.probe], spans.start, spans.stop)
         for piece in spans.pieces(rows_per_piece(left, right)):
             pairs = verify_pairs(
                 self.ports, self.condition, left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe)

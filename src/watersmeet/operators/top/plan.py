@@ -72,7 +72,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     )  # fmt: skip
 
 
-PLAN = StagePlanner(lambda query: query.top is not None and query.top.within is None, view_to_rank, plan)
+PLAN = StagePlanner(lambda query: query.top is not None and query.top.family == "top", view_to_rank, plan)
 
 
 CHANGE = window_effects

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from watersmeet.logical.query import AnalyzedBranch
+from watersmeet.logical.query import AnalyzedBranch, AnalyzedTop
 from watersmeet.metrics.metrics import REPORTS
 from watersmeet.metrics.progress import JOIN_PREFIX
 from watersmeet.operators.core.chain import Inlet, Link
@@ -66,6 +66,7 @@ from watersmeet.spark.connectors.reading import PackFiles
 from watersmeet.spark.exchange.columns import FILE, KEEP, Codes, ColumnPipeline, Precombine
 from watersmeet.spark.exchange.output import OUTPUT_DDL
 from watersmeet.spark.exchange.packing import (
+    DUPLICATES_OUTPUT_COLUMN,
     LATE_OUTPUT_COLUMN,
     LATE_ROW,
     METRICS,
@@ -442,13 +443,15 @@ class Compiler:
         return frame.where(reduce(lambda a, b: a | b, (F.col(name).isNotNull() for name in names), condition))
 
     def side_output_fields(self, plan: RelationPlan) -> tuple[StructField, ...]:
-        """The side output columns of a result: late rows, and unmatched rows."""
+        """The side output columns of a result: late rows, unmatched rows, and repeated ones."""
         late = self.late_type(plan)
         fields = [] if late is None else [StructField(LATE_OUTPUT_COLUMN, late)]
         if isinstance(plan, JoinPlan):
             for name, port, wanted in zip(UNMATCHED_OUTPUT_COLUMNS, plan.ports, plan.has_side_outputs, strict=False):
                 if wanted and isinstance(port.input, LeafPlan):
                     fields.append(StructField(name, self._row_type(port.input)))
+            if isinstance(plan.analyzed, AnalyzedTop) and plan.operator.ports[0].unmatched:
+                fields.append(StructField(DUPLICATES_OUTPUT_COLUMN, self._result_type(plan)))
         return tuple(fields)
 
     def late_type(self, plan: RelationPlan) -> StructType | None:
@@ -459,6 +462,11 @@ class Compiler:
         fields = [StructField("side", text), StructField("watermark", text), StructField("late_by", LongType())]
         rows = [StructField(leaf.alias, self._row_type(leaf)) for leaf in leaves_with_rows(plan)]
         return StructType([*fields, *rows])
+
+    def _result_type(self, plan: JoinPlan) -> StructType:
+        """The columns of the result of a stage, by the names that they have outside."""
+        types = {f.name: f.dataType for f in self.compile_input(plan.ports[0].input).frame.schema}
+        return StructType([StructField(name.partition(".")[2], types[name]) for name in plan.columns])
 
     def _row_type(self, leaf: LeafPlan) -> StructType:
         """The columns of a leaf, by their own names."""

@@ -211,7 +211,10 @@ def compile_union(plan: UnionPlan, inputs: list[InputFrame]) -> InputFrame:
         keep = F.col(KEEP) if KEEP in side.frame.columns else F.lit(True)
         own = [keep.alias(KEEP)] if keeps else []
         columns = [F.col(quote(name)) for name in (*taken, *carried)]
-        parts.append(side.frame.select(*columns, *own, F.lit(number), *_origin_columns(side.frame, origins)))
+        # Rows of an operator that only carry watermarks or late rows would be rows of NULLs in the union.
+        others = _others(side.frame)
+        rows = side.frame.where(f"NOT ({others})") if others else side.frame
+        parts.append(rows.select(*columns, *own, F.lit(number), *_origin_columns(side.frame, origins)))
     names = [*plan.columns, *carried, *([KEEP] if keeps else []), PART, *origins]
     frame = reduce(DataFrame.unionAll, parts).toDF(*names)
     nullable = {

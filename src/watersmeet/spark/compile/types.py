@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from watersmeet.catalog import Field, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.functions import function_hint
-from watersmeet.logical.expressions import GROUP, Expr
+from watersmeet.logical.expressions import GROUP, Expr, WindowCall
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.check_declarations import query_recomputations, refuse_non_deterministic
 from watersmeet.logical.passes.comparisons import (
@@ -26,7 +26,7 @@ from watersmeet.logical.passes.comparisons import (
     key_parameters,
     upsert_key,
 )
-from watersmeet.logical.query import RANK, TOP, AnalyzedQuery, Output
+from watersmeet.logical.query import RANK, TOP, AnalyzedOver, AnalyzedQuery, Output
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
@@ -79,6 +79,9 @@ class SparkTypes:
             self._add(GROUP, (*query.group.by, *query.group.aggregates))
         if query.top is not None and query.top.rank is not None:
             self._add(TOP, (Output(RANK, Expr("literal", text="0", value=0)),))
+        if isinstance(query.top, AnalyzedOver):
+            functions = query.top.functions
+            self._add(TOP, tuple(Output(each.name, WindowCall.of(each.expr).value_expr) for each in functions))
         if not self._refusals:
             self._refusals += self._non_deterministic(query)
 
@@ -276,14 +279,18 @@ def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) ->
     """Refuse aggregates over types that a grouping cannot aggregate, though Spark would cast them."""
     for view in (relation.query for relation in views(query.relation)):
         check_aggregates(types, script, view)
-    for aggregate in query.group.aggregates if query.group is not None else ():
-        args = tuple(types.type_of(arg) for arg in aggregate.expr.arguments)
-        if result_type(aggregate.expr.function, args) is None:
-            reason = f"{aggregate.expr.text}() does not take {' and '.join(args)}."
+    calls = [output.expr for output in query.group.aggregates] if query.group is not None else []
+    if isinstance(query.top, AnalyzedOver):
+        windows = (WindowCall.of(output.expr) for output in query.top.functions)
+        calls += [parts.call for parts in windows if parts.unit]
+    for call in calls:
+        args = tuple(types.type_of(arg) for arg in call.arguments)
+        if result_type(call.function, args) is None:
+            reason = f"{call.text}() does not take {' and '.join(args)}."
             hint = "cast what is aggregated, for example `CAST(x AS DOUBLE)`."
-            place = script.place(aggregate.expr.span)
-            raise refuse("TYPE_MISMATCH", place, expression=aggregate.expr.sql(), reason=reason, hint=hint)
-        for key in aggregate.expr.sort_keys:
+            place = script.place(call.span)
+            raise refuse("TYPE_MISMATCH", place, expression=call.sql(), reason=reason, hint=hint)
+        for key in call.sort_keys:
             _check_sort_key(types, script, key.args[0], key.args[0].span)
 
 

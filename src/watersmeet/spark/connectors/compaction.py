@@ -111,7 +111,7 @@ class Compaction:
         by_layout: defaultdict[Hashable, list[SmallFile]] = defaultdict(list)
         for name in names:
             batch = batch_of(name) or 0
-            file = SmallFile(name, self.folder.size(name), *(batch_range(name) or (batch, batch)))
+            file = SmallFile(name, (self.folder.path / name).stat().st_size, *(batch_range(name) or (batch, batch)))
             layout = self._layout(file) if file.size < self.sizes.below and file.last < self.done else None
             if layout is not None:
                 by_layout[layout].append(file)

@@ -1,8 +1,10 @@
 """A folder to which every batch adds files, so that any reader sees each row once, even after a crash.
 
 Spark writes a batch into a hidden folder. Then its files are renamed into place, ``part-000000007-00001.json``: the
-number of the batch, and of its file. A repeated batch first deletes its own files and those of later batches, which a
-restored checkpoint produces again. In a log of changes a batch is a folder, ``_batch=7``.
+number of the batch, and of its file. Where the folder of the sink is remote and Spark runs on this machine alone, the
+hidden folder is here, and files are copied into place, which takes a request for each file. A repeated batch first
+deletes its own files and those of later batches, which a restored checkpoint produces again. In a log of changes a
+batch is a folder, ``_batch=7``.
 
 Other files are in ``.watersmeet``, which neither Spark nor a glob reads: the batch that is being written, ``owner``,
 the owner of the folder, and ``writer``, the driver that wrote last: a start of the query takes the folder over, and a
@@ -21,10 +23,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from pyspark.sql import is_remote
@@ -52,13 +57,15 @@ from watersmeet.spark.connectors.sinks import (
 )
 from watersmeet.spark.connectors.snapshots import CURRENT, Snapshot
 from watersmeet.spark.exchange.rows import text_options
-from watersmeet.spark.private.files import LocalFolder, folder_of, is_reachable
+from watersmeet.spark.folders import LOCAL_DIRS
+from watersmeet.spark.private.checkpoint_files import commit_without_renames
+from watersmeet.spark.private.files import LocalFolder, folder_of, has_local_executors, is_reachable
 from watersmeet.spark.private.introspection import query_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from watersmeet.spark.private.files import Folder
+    from watersmeet.spark.private.files import Folder, HadoopStorage
 
 
 COMPACTION_FOLDER = ".watersmeet/compaction"
@@ -149,6 +156,8 @@ _OURS = re.compile(rf"(?:part-(?=\d{{9}})|{BATCH}=)(\d+).*")
 _SPARKS = re.compile(r"part-\d{5,8}-.*")
 _FIRST = "part-00000-"
 """The name prefix of the first task's file: Spark writes that one even if the task has no rows."""
+_UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+"""Leaves out the file that says that a job was successful, which nothing reads."""
 _JOB = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-c000)?")
 """The part that Spark adds to the name of a file: the job, and the number of the file within a task."""
 
@@ -165,6 +174,15 @@ class FolderOwner:
     checkpoint: str
     run: str | None
     after: int = -1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A place for a batch before it is shown: the location for Spark, and the path in a folder; None: the sink's."""
+
+    location: str
+    path: str
+    folder: LocalFolder | None = None
 
 
 @dataclass
@@ -243,6 +261,23 @@ class Files:
 
     def write(self, rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
         """Write a batch, replacing earlier files of it. An empty batch leaves no file."""
+        with self._open_stage(rows.sparkSession) as stage:
+            self._write(rows, number, stage, is_empty=is_empty)
+
+    @contextmanager
+    def _open_stage(self, spark: SparkSession) -> Generator[Stage]:
+        """A place for a batch: on this machine if Spark runs on it alone, which saves requests to a remote folder."""
+        if "://" not in local_path(self.path) or not has_local_executors(spark):
+            yield Stage(f"{self.path}/{self._stage_path}", self._stage_path)
+            return
+        base = (os.environ.get(LOCAL_DIRS) or tempfile.gettempdir()).split(",")[0]
+        folder = Path(tempfile.mkdtemp(prefix="watersmeet-sink-", dir=base))
+        try:
+            yield Stage(f"file://{folder}/batch", "batch", LocalFolder(folder))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _write(self, rows: DataFrame, number: int, stage: Stage, *, is_empty: bool) -> None:
         # A folder object may belong to the JVM, and this object must be serializable before it is used.
         self.folder = folder = self.folder or folder_of(rows.sparkSession, self.path)
         is_new = self.last is not None and number > self.last
@@ -250,46 +285,65 @@ class Files:
         if owner is not None and self._is_written(folder, owner, number):
             drain_batch(rows)
             return
-        if not is_empty:
-            self._save(rows, self._stage_path)
-            self._drop_blank(folder, rows)
+        names = () if is_empty else self._save_batch(rows, stage, folder)
         if owner is not None:
+            # This deletes what another driver may have written by now.
+            self.target.check_lease()
             self._take_over(folder, number, BatchPlans.of(rows.sparkSession, self.target.checkpoint))
             self._open(folder, owner, number)
         elif folder.read(WRITER) != self.writer:
             raise self._fence_error(folder, number)
         if not is_empty:
-            self.target.check_lease()
-            self._place(folder, number)
+            self._place(stage, folder, names, number)
             self.last = number
 
-    def _save(self, rows: DataFrame, name: str) -> None:
+    def _save(self, rows: DataFrame, stage: Stage) -> list[str] | None:
+        """Let Spark write rows to a folder; the names of the files that count, None if all do."""
         options = {name: value for name, value in self.target.options.items() if name.lower() != PATH}
         format_ = self.target.sink.format
-        writer = rows.write.format(format_).options(**text_options(format_, options))
-        writer.mode("overwrite").save(f"{self.path}/{name}")
+        writer = rows.write.format(format_).options(**_UNMARKED, **text_options(format_, options))
+        writer = writer.mode("overwrite")
+        # The folder of a log is moved as it is, with all files in it.
+        if stage.folder is not None or self.target.changes is not None or "://" not in local_path(self.path):
+            writer.save(stage.location)
+            return None
+        with commit_without_renames(rows.sparkSession) as take_committed:
+            writer.save(stage.location)
+            return take_committed(stage.path.rpartition("/")[2])
 
-    def _drop_blank(self, folder: Folder, rows: DataFrame) -> None:
-        """Delete the file without rows that Spark writes where the first task of a batch has none.
+    def _save_batch(self, rows: DataFrame, stage: Stage, target: Folder) -> list[str]:
+        """Write a batch where it is not seen yet; the names of its files with rows.
 
-        No file with rows is as small as one without: it has the same beginning and end, and rows between them.
+        If the first task of a batch has no rows, Spark writes a file without rows. No file with rows is as small as
+        that: it has the same beginning and end, and rows between them.
         """
-        first = next((name for name in folder.names(self._stage_path) if name.startswith(_FIRST)), None)
-        if first is None:
-            return
-        blank, size = f"{self._stage_path}-blank", folder.size(f"{self._stage_path}/{first}")
+        folder, path = stage.folder or target, stage.path
+        committed = self._save(rows, stage)
+        sizes = {name: size for name, size in folder.sizes(path).items() if not name.startswith((".", "_"))}
+        if committed is not None:
+            sizes = {name: sizes[name] for name in committed}
+        first = next((name for name in sizes if name.startswith(_FIRST)), None)
+        if first is not None and sizes[first] <= self._blank_size(rows, stage, folder, sizes[first]):
+            del sizes[first]
+            if stage.folder is None and self.target.changes is not None:
+                # The folder of a log is moved as it is.
+                folder.delete(f"{path}/{first}")
+        return sorted(sizes)
+
+    def _blank_size(self, rows: DataFrame, stage: Stage, folder: Folder, size: int) -> int:
+        """The size of a file without rows; of one without bytes nothing needs to be known."""
         if size and self.blank_size is None:
             # Not `createDataFrame`, which makes the session of the batch the active one of the whole process.
+            blank = Stage(f"{stage.location}-blank", f"{stage.path}-blank", stage.folder)
             self._save(rows.where("false").coalesce(1), blank)
-            sizes = [folder.size(f"{blank}/{name}") for name in folder.names(blank) if name.startswith(_FIRST)]
-            folder.delete(blank)
+            sizes = [size for name, size in folder.sizes(blank.path).items() if name.startswith(_FIRST)]
+            folder.delete(blank.path)
             self.blank_size = max(sizes, default=0)
-        if size <= (self.blank_size or 0):
-            folder.delete(f"{self._stage_path}/{first}")
+        return self.blank_size or 0
 
     @property
     def _stage_path(self) -> str:
-        """The folder where a batch is written before its files are put into place: no other driver writes there."""
+        """The folder of this driver for files that are not in place yet: no other driver writes there."""
         return f"{STAGED}-{self.writer}"
 
     def _take_over(self, folder: Folder, number: int, plans: BatchPlans) -> None:
@@ -345,12 +399,24 @@ class Files:
                 batches = {"first": first, "last": last, "batch": number}
                 raise refuse("COMPACTED_AFTER_CHECKPOINT", place, target=self.display_path, file=name, **batches)
 
-    def _place(self, folder: Folder, number: int) -> None:
-        if self.target.changes is None:
-            _rename(folder, self._stage_path, number)
-        elif any(not name.startswith((".", "_")) for name in folder.names(self._stage_path)):
+    def _place(self, stage: Stage, folder: Folder, names: Sequence[str], number: int) -> None:
+        """Put the files of a batch into place, while this driver has the lease of the query."""
+        is_log = self.target.changes is not None
+        if stage.folder is not None:
+            remote, check = cast("HadoopStorage", folder), self.target.leases.check_here
+            staged = {name: stage.folder.path / stage.path / name for name in names}
+            if remote.appears_whole():
+                self.target.check_lease()
+                whole = {name if is_log else name_of(number, name): file for name, file in staged.items()}
+                remote.copy_files(f"{BATCH}={number}" if is_log else "", whole, check)
+                return
+            remote.copy_files(self._stage_path, staged, check)
+        self.target.check_lease()
+        if not is_log:
+            _move_files(folder, self._stage_path, names, number)
+        elif names:
             folder.move(self._stage_path, f"{BATCH}={number}")
-        else:
+        if stage.folder is None and not (is_log and names):
             folder.delete(self._stage_path)
 
     def _read(self, text: str, place: Place | None) -> FolderOwner:
@@ -388,11 +454,15 @@ def name_of(batch: int, staged: str) -> str:
 
 
 def _rename(folder: Folder, source: str, batch: int) -> None:
-    """Put the files of a batch into place; one after the other, for readers look for files and not for folders."""
-    for name in folder.names(source):
-        if not name.startswith((".", "_")):
-            folder.move(f"{source}/{name}", name_of(batch, name))
+    """Put the files of a folder into place as those of a batch, and delete the folder."""
+    _move_files(folder, source, [name for name in folder.names(source) if not name.startswith((".", "_"))], batch)
     folder.delete(source)
+
+
+def _move_files(folder: Folder, source: str, names: Iterable[str], batch: int) -> None:
+    """Put the files of a batch into place; one after the other, for readers look for files and not for folders."""
+    for name in names:
+        folder.move(f"{source}/{name}", name_of(batch, name))
 
 
 def _logs(folder: Folder) -> Iterator[str]:
@@ -462,6 +532,11 @@ class FileSinkConnector(SinkConnector[FileSink]):
         path = local_path(self.target.sink.lowercase_options[PATH])
         if "://" not in path:
             finish_swap(LocalFolder(Path(path)))
+
+    @property
+    def checks_lease(self) -> bool:
+        """Files do so directly before they put a batch into place."""
+        return self.target.changes != "snapshot"
 
     def writer(self) -> Write:
         """The function that writes a batch."""

@@ -13,7 +13,7 @@ one of Postgres, and values are sent as text to COPY.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString
@@ -21,7 +21,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
@@ -184,6 +184,7 @@ def text_for_postgres(field: StructField) -> Column:
 
 
 _NEW = Identifier("watersmeet_new")
+_FITTED = Identifier("watersmeet_fitted")
 """The temporary table that a batch is copied into."""
 _OWN = frozenset({"url", "dsn", "table", "dbtable", "key", "changes", "create", "path"})
 _JDBC = frozenset({"driver", "batchsize", "isolationlevel", "numpartitions", "truncate"})
@@ -340,6 +341,7 @@ class Postgres:
             self._create(connection, rows)
             names = [field.name for field in _fields(rows)]
             if self.key:
+                self._fit_key(connection, names)
                 self._check_unique(connection)
                 if not record.had_rows:
                     self._check_new_keys(connection)
@@ -396,6 +398,32 @@ class Postgres:
         connection.execute(
             SQL("CREATE TABLE {} ({})").format(self._target, _join_sql((*_column_definitions(rows), *key)))
         )
+
+    def _fit_key(self, connection: Connection, names: Sequence[str]) -> None:
+        """Give the key of a batch the types of the table, in which more values may be equal: CHAR, another scale."""
+        lowered = [key.lower() for key in self.key]
+        differs = SQL(
+            "SELECT FROM pg_attribute AS new JOIN pg_attribute AS old USING (attname)"
+            " WHERE new.attrelid = to_regclass({}) AND old.attrelid = to_regclass({}) AND lower(attname) = ANY({})"
+            " AND (new.atttypid, new.atttypmod, new.attcollation) <> (old.atttypid, old.atttypmod, old.attcollation)"
+        ).format(*(Literal(name.as_string(connection)) for name in (_NEW, self._target)), Literal(lowered))
+        if connection.execute(differs).fetchone() is None:
+            return
+        columns = [(SQL("old" if name.lower() in lowered else "new"), Identifier(name)) for name in names]
+        shown = _join_sql(SQL("{}.{}").format(*column) for column in (*columns, (SQL("new"), Identifier(WEIGHT))))
+        listed = _join_sql((*map(Identifier, names), Identifier(WEIGHT)))
+        statements: tuple[tuple[LiteralString, tuple[Composable, ...]], ...] = (
+            # Columns of a query have the types that they have in their tables, with length, scale and collation.
+            (
+                "CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {} FROM {} AS new, {} AS old LIMIT 0",
+                (_FITTED, shown, _NEW, self._target),
+            ),
+            ("INSERT INTO {} ({}) SELECT {} FROM {}", (_FITTED, listed, listed, _NEW)),
+            ("DROP TABLE {}", (_NEW,)),
+            ("ALTER TABLE {} RENAME TO {}", (_FITTED, _NEW)),
+        )
+        for statement, parts in statements:
+            connection.execute(SQL(statement).format(*parts))
 
     def _check_unique(self, connection: Connection) -> None:
         """Refuse a batch that brings several rows of one key."""

@@ -132,6 +132,11 @@ class SinkConnector(Generic[SinkFormatT]):
     format: SinkFormatT
     target: SinkTarget
 
+    @property
+    def checks_lease(self) -> bool:
+        """Whether its writer asks the storage for the lease of the query by itself."""
+        return False
+
     def check(self, place: Place | None, spark: SparkSession) -> None:
         """Refuse a target that is known to fail, before the query starts."""
 

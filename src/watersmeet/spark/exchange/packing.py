@@ -58,6 +58,7 @@ PACKED = pa.schema(
 SHARD = "#shard"
 """The column that determines the shard, where no other does; it is dropped after routing."""
 UNMATCHED_OUTPUT_COLUMNS = ("_unmatched_left", "_unmatched_right")
+DUPLICATES_OUTPUT_COLUMN = "_duplicates"
 """The columns of a result with the unmatched rows of a side that go to a side output."""
 LATE_OUTPUT_COLUMN = "_late"
 LATE_FIELDS = {"watermark": LATE_COLUMN, "late_by": LATE_BY}
@@ -286,12 +287,12 @@ class Unpack:
         return self._sparse_batch({LATE_OUTPUT_COLUMN: pa.StructArray.from_arrays(values, fields=list(kind))})
 
     def _batch_of_unmatched(self, port: int, rows: pa.Table) -> pa.RecordBatch:
-        """Unmatched rows as structs, each with the columns of its side."""
-        kind = self.schema.field(UNMATCHED_OUTPUT_COLUMNS[port]).type
+        """Unmatched or repeated rows as structs, each with the columns of its side."""
+        names = (UNMATCHED_OUTPUT_COLUMNS[port], DUPLICATES_OUTPUT_COLUMN)
+        name = next(name for name in names if name in self.schema.names)
+        kind = self.schema.field(name).type
         parts = [column.combine_chunks().cast(f.type) for column, f in zip(rows.columns, kind, strict=True)]
-        return self._sparse_batch(
-            {UNMATCHED_OUTPUT_COLUMNS[port]: pa.StructArray.from_arrays(parts, fields=list(kind))}
-        )
+        return self._sparse_batch({name: pa.StructArray.from_arrays(parts, fields=list(kind))})
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from watersmeet.formats.base import SHOWN as MALFORMED_SHOWN
 from watersmeet.operators.core.changes import CHANGE, WEIGHT
 from watersmeet.physical import PADDED, Derived, JoinPlan, QueryPlan
 from watersmeet.schema import quote
-from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN, UNMATCHED_OUTPUT_COLUMNS
+from watersmeet.spark.exchange.packing import DUPLICATES_OUTPUT_COLUMN, LATE_OUTPUT_COLUMN, UNMATCHED_OUTPUT_COLUMNS
 
 PORT_OUTPUT_PREFIX = "_port_"
 """The prefix of the columns in which a result shows the ports of a join that have outputs of their own."""
@@ -157,7 +157,7 @@ def _make_derived(column: Derived) -> Column:
     return F.when(port.isNotNull(), F.struct(side.alias("side"), value.alias("at"))).alias(column.name)
 
 
-SIDE_OUTPUT_COLUMNS = (LATE_OUTPUT_COLUMN, MALFORMED_SHOWN, *UNMATCHED_OUTPUT_COLUMNS)
+SIDE_OUTPUT_COLUMNS = (LATE_OUTPUT_COLUMN, MALFORMED_SHOWN, *UNMATCHED_OUTPUT_COLUMNS, DUPLICATES_OUTPUT_COLUMN)
 """The columns of a result that hold rows of side outputs."""
 
 

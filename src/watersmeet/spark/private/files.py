@@ -5,13 +5,6 @@ of a classic session (``_jvm``, ``_jsparkSession``, ``_gateway``), and its ``Fil
 existing file, as Spark's own checkpoints do. Seen in: 4.0 to 4.3. Spark Connect has no JVM here: then the folder is
 looked up on this machine, and if it does not exist, nothing is read or written.
 
-Local checkpoints without a process per file. Why: Spark's file manager for local files starts commands (``chmod``,
-``readlink``), some three hundred in a batch of a join. Its other file manager does not, and replaces a file atomically
-on a local disk, but not on every file system, nor with Hive's class for local files: so it is used only for checkpoints
-on this machine, in sessions that name Hadoop's class. Checksum files are turned off: a file and its checksum are not
-replaced in one step. Uses: the names of the class, Hadoop's ``LocalFileSystem`` through the JVM. Missing: Spark's
-default manager, which is slower.
-
 Files of the state store. Why: PySpark cannot write a state or renumber it. Uses: a version of RocksDB is
 ``state/<operator>/<partition>/<batch + 1>.zip`` if changes of a batch are not stored separately (`WHOLE`), its content
 does not include its number, and ``_metadata/v2`` of an operator has its number and the absolute path of its schema.
@@ -25,7 +18,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
@@ -47,11 +41,14 @@ if TYPE_CHECKING:
 OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "obs"})
 """Schemes of file systems where a file appears whole when it is closed, and a rename copies and deletes."""
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
+_UNPROBED = "fs.s3a.create.performance"
 _ABORTABLE = "fs.capability.outputstream.abortable"
 """Hadoop's name for the capability of file systems where a file appears whole when it is closed."""
 _REPLACED = frozenset({"RemoteFileChangedException", "BlockMissingException"})
 _PRECONDITION = "Status Code: 412"
 """The text with which Hadoop says that a file is another one by now than the one that was opened."""
+_BUFFER, _COPIES = 1 << 16, 4
+"""Bytes that are copied at a time, and files that are copied at once."""
 _READS = 10
 """The number of times that a file is read that is replaced meanwhile."""
 
@@ -79,8 +76,8 @@ class Folder(Protocol):
         """The names in it, or in a folder below it, sorted; empty, if that does not exist."""
         ...
 
-    def size(self, name: str) -> int:
-        """The size of a file in bytes."""
+    def sizes(self, name: str) -> dict[str, int]:
+        """The sizes in bytes of the files in a folder below it, by name; empty, if that does not exist."""
         ...
 
     def move(self, name: str, to: str) -> None:
@@ -152,9 +149,9 @@ class LocalFolder:
         folder = self.path / name
         return sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
 
-    def size(self, name: str) -> int:
-        """The size of a file in bytes."""
-        return (self.path / name).stat().st_size
+    def sizes(self, name: str) -> dict[str, int]:
+        """The sizes in bytes of the files in a folder below it, by name; empty, if that does not exist."""
+        return {file: (self.path / name / file).stat().st_size for file in self.names(name)}
 
     def move(self, name: str, to: str) -> None:
         """Give a file or a folder another name, in one step."""
@@ -278,9 +275,9 @@ class HadoopStorage:
         return status is not None and bool(status.isDirectory())
 
     def is_file(self) -> bool:
-        """Whether it is a file."""
-        status = self._status()
-        return status is not None and bool(status.isFile())
+        """Whether it is a file: one request in object stores, where `exists` also looks for a folder."""
+        with _as_os_errors():
+            return bool(self.files.isFile(self.path))
 
     def stat(self) -> FileStatus:
         """The size of a file, and when it was written."""
@@ -360,13 +357,48 @@ class HadoopStorage:
     def write_bytes(self, data: bytes) -> int:
         """Write a file, whole or not at all."""
         with _as_os_errors():
-            if self._appears_whole():
-                self._fill(self.files.create(self.path, True), data)
+            if self.appears_whole():
+                self._fill(self._create(self.path), data)
             else:
                 hidden = self._path(self.path.getParent(), f".{self.name}.{uuid4().hex}")
                 self._fill(self.files.create(hidden, True), data)
                 self._replace(hidden, self.path)
         return len(data)
+
+    def _create(self, path: Any) -> Any:
+        """A stream into a file that replaces the one of that name; no request looks for a folder of that name."""
+        return self.files.createFile(path).overwrite(True).recursive().opt(_UNPROBED, True).build()
+
+    def copy_files(self, folder: str, files: Mapping[str, Path], check: Callable[[], None]) -> None:
+        """Copy files of this machine into a folder below, under the names given, several at once.
+
+        ``check``: called before each of them, where it appears when it is whole.
+        """
+        place = self / folder if folder else self
+        if len(files) == 1:
+            for name, source in files.items():
+                place._copy_file(name, source, check)
+            return
+        with ThreadPoolExecutor(_COPIES, "watersmeet-copies") as pool:
+            copies = [pool.submit(place._copy_file, name, source, check) for name, source in files.items()]
+        for copied in copies:
+            copied.result()
+
+    def _copy_file(self, name: str, source: Path, check: Callable[[], None]) -> None:
+        check()
+        with _as_os_errors():
+            target = self._create((self / name).path)
+            stream = self.jvm.java.io.FileInputStream(str(source))
+            try:
+                self.jvm.org.apache.hadoop.io.IOUtils.copyBytes(stream, target, _BUFFER, False)
+            except BaseException:
+                # Closing it would show what there is of it.
+                with suppress(Py4JError):
+                    target.abort()
+                raise
+            finally:
+                stream.close()
+            target.close()
 
     def create(self, text: str) -> bool:
         """Write a file unless it is there; whether it was written. Of two that try at once, one succeeds."""
@@ -397,6 +429,9 @@ class HadoopStorage:
     def rename(self, target: HadoopStorage) -> HadoopStorage:
         """Give a file or a folder another name: in one step, or, in object stores, by a copy of each object."""
         with _as_os_errors():
+            if self.files.rename(self.path, target.path):
+                return target
+            # The folder may be missing, which is rare: so nothing looks for it first.
             self.files.mkdirs(target.path.getParent())
             if not self.files.rename(self.path, target.path):
                 raise OSError(f"{self} could not be renamed to {target}")
@@ -432,7 +467,8 @@ class HadoopStorage:
             if self.files.getScheme() not in OBJECT_STORES:
                 self.files.setTimes(self.path, int(seconds * 1000), -1)
 
-    def _appears_whole(self) -> bool:
+    def appears_whole(self) -> bool:
+        """Whether a file appears when it is closed, so that it is written under its name."""
         return self.files.getScheme() in OBJECT_STORES or bool(self.files.hasPathCapability(self.path, _ABORTABLE))
 
     def _fill(self, stream: Any, data: bytes) -> None:
@@ -489,9 +525,14 @@ class HadoopStorage:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def size(self, name: str) -> int:
-        """The size of a file in bytes."""
-        return (self / name).stat().st_size
+    def sizes(self, name: str) -> dict[str, int]:
+        """The sizes in bytes of the files in a folder below it, by name; empty, if that does not exist."""
+        try:
+            with _as_os_errors():
+                entries = self.files.listStatus((self / name).path)
+                return {str(entry.getPath().getName()): int(entry.getLen()) for entry in entries}
+        except FileNotFoundError:
+            return {}
 
     def move(self, name: str, to: str) -> None:
         """Give a file or a folder another name, in one step."""
@@ -500,6 +541,17 @@ class HadoopStorage:
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with its contents, if it exists."""
         (self / name).delete_tree()
+
+
+def has_local_executors(spark: SparkSession) -> bool:
+    """Whether a session has no executors but its driver, on this machine.
+
+    ``local-cluster`` has some: its processes stand for machines.
+    """
+    if not hasattr(spark, "_jvm"):
+        return False
+    master = str(spark.sparkContext.master)
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def open_storage(spark: Any, location: str) -> Storage:
@@ -537,49 +589,6 @@ def copy_tree(source: Storage, target: Storage) -> None:
         shutil.copytree(source, cast("Path", target), ignore=shutil.ignore_patterns(".*"))
     else:
         shutil.copyfile(source, cast("Path", target))
-
-
-MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
-IMPLEMENTATION = "spark.hadoop.fs.file.impl"
-FILES = {IMPLEMENTATION: "org.apache.hadoop.fs.LocalFileSystem"}
-"""The settings that a session must have."""
-_PACKAGE = "org.apache.spark.sql.execution.streaming"
-_CLASSES = tuple(f"{_PACKAGE}{part}.FileSystemBasedCheckpointFileManager" for part in (".checkpointing", ""))
-
-
-def keep_checkpoints_here(spark: SparkSession) -> None:
-    """Let the queries of a session of ours write their checkpoints to this machine quickly, unless it says how."""
-    for name, value in local_checkpoint_settings(spark).items():
-        spark.conf.set(name, value)
-
-
-def local_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
-    """The settings with which a session writes local checkpoints quickly; empty where it must not.
-
-    Also turns off checksums of Hadoop's class, in this JVM, permanently.
-    """
-    jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None or spark.conf.get(MANAGER, ""):
-        return {}
-    context = cast("Any", spark.sparkContext)
-    if not context.master.startswith("local"):
-        return {}
-    with suppress(Exception):
-        manager = next(name for name in _CLASSES if _is_there(jvm, name))
-        local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
-        if local.getClass().getName() == FILES[IMPLEMENTATION]:
-            local.setWriteChecksum(False)
-            return {MANAGER: manager, CHECKSUMS: "false"}
-    return {}
-
-
-def _is_there(jvm: Any, name: str) -> bool:
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
-    except Exception:  # of Java
-        return False
-    return True
 
 
 WHOLE = {

@@ -264,7 +264,10 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
         }
         write = _result_writer(prepared)
         write = split_outputs(write, others) if others else write
-        writer = observed.writeStream.foreachBatch(_carry_refusals(_with_lease(target, write)))
+        targets = [*(output.target for output in prepared.outputs), *prepared.others.values()]
+        if not all(sink_connector(one).checks_lease for one in targets):
+            write = _with_lease(target, write)
+        writer = observed.writeStream.foreachBatch(_carry_refusals(write))
     else:
         writer = encode_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
     writer = writer.queryName(prepared.name).option("checkpointLocation", location_of(prepared.checkpoint))

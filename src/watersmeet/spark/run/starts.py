@@ -18,9 +18,11 @@ the end of a plan can be written in one step.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,14 +31,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 from uuid import uuid4
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
 from watersmeet.errors import Place, WatersmeetError, refuse
-from watersmeet.locations import Storage
+from watersmeet.locations import Storage, location_of, write_whole
 from watersmeet.metrics.progress import ProgressSchema
 from watersmeet.operators import change_rules, table_operators
+from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.physical.change import ChangeEffect, NamedIdentity, WatermarkValues, classify_edit
 from watersmeet.physical.identity import changes_outcomes, identity_of, outcome_digest, scan_words
 from watersmeet.physical.nodes import QueryPlan
@@ -44,7 +47,8 @@ from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.reading import check_inputs
 from watersmeet.spark.connectors.sinks import BatchPlans, SinkTarget, sink_ahead
 from watersmeet.spark.exchange.output import is_bounded
-from watersmeet.spark.private.files import Folder, LocalFolder, folder_of, local_checkpoint_settings
+from watersmeet.spark.private.checkpoint_files import local_checkpoint_settings, remote_checkpoint_settings
+from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
 from watersmeet.spark.private.introspection import set_accepted_states
 from watersmeet.spark.private.transfer import BYTES, RECORDS, UNLIMITED, PythonTransfer, room
 from watersmeet.spark.private.writers import FORMAT, Sources, Started, watch_starts
@@ -270,6 +274,53 @@ def read_owner(spark: SparkSession, checkpoint: str | Storage, restart_hint: str
     return None if text is None else Owner.from_text(text, str(checkpoint), restart_hint)
 
 
+@dataclass(frozen=True)
+class InputEnd:
+    """The folder in which the end of input of a query is declared, and the columns whose end that is."""
+
+    folder: Storage
+    columns: set[str] = field(default_factory=set[str])
+
+    def declare(self, name: str | None = None) -> None:
+        """Declare the end of input, in a file of that name or in a new one."""
+        lines = [json.dumps({"column": column, "value": END_OF_INPUT}) + "\n" for column in sorted(self.columns)]
+        write_whole(self.folder / (name or f"end-{time.time_ns()}.json"), "".join(lines))
+
+
+_input_ends: WeakValueDictionary[str, InputEnd] = WeakValueDictionary()
+"""The ends of input by the path that Spark reads."""
+
+
+def note_input_end(end: InputEnd) -> InputEnd:
+    """Note a folder in which an end is declared, for starts of the queries that read it."""
+    _input_ends[location_of(end.folder)] = end
+    return end
+
+
+def _adopt_input_end(folder: Folder, sources: Sources) -> None:
+    """Move an end of input that another run declared, in a folder of its own, into the folder of this run.
+
+    Spark reads the files of the last batch again at each start, and stops if they are not below the path of their
+    source. The default folder is temporary, so it may be gone.
+    """
+    for number, options in sources:
+        end = _input_ends.get(options.get("path", ""))
+        log = f"sources/{number}"
+        for name in folder.names(log) if end is not None else ():
+            version, *lines = (folder.read(f"{log}/{name}") or "").split("\n")
+            entries: list[dict[str, Any]] = [json.loads(line) for line in lines if line.startswith("{")]
+            path = location_of(end.folder) if end is not None else ""
+            others = [entry for entry in entries if not str(entry["path"]).startswith(f"{path}/")]
+            if end is None or not others or not name.removesuffix(".compact").isdecimal():
+                continue
+            for entry in others:
+                file = str(entry["path"]).rpartition("/")[2]
+                end.declare(file)
+                entry["path"] = f"{path}/{file}"
+            folder.delete(f"{log}/.{name}.crc")
+            folder.write(f"{log}/{name}", "\n".join([version, *map(json.dumps, entries)]))
+
+
 def _before_start(
     spark: SparkSession, checkpoint: str, tokens: tuple[str, ...], sources: Sources, options: Mapping[str, str]
 ) -> Started:
@@ -293,6 +344,7 @@ def _before_start(
         with suppress(WatersmeetError):
             now = replace(now, sinks=Owner.from_text(text, checkpoint, NEW_CHECKPOINT_HINT).sinks)
     started = before_start(spark, checkpoint, now)
+    _adopt_input_end(folder, sources)
     check_inputs(spark, checkpoint, sources)
     return started
 
@@ -310,8 +362,9 @@ def _settings(
     shards = [int(query.identity["shards"]) for token in tokens if (query := _queries.find(token)) is not None]
     partitions = partitions_of(spark, max(shards)) if shards else None
     wanted = STATE | ({} if partitions is None else {PARTITIONS: str(partitions)})
-    if checkpoint is not None and isinstance(folder_of(spark, checkpoint), LocalFolder):
-        wanted |= local_checkpoint_settings(spark)
+    if checkpoint is not None:
+        is_here = isinstance(folder_of(spark, checkpoint), LocalFolder)
+        wanted |= local_checkpoint_settings(spark) if is_here else remote_checkpoint_settings(spark)
     conf = spark.conf.getAll
     if transfers is not None and is_bounded(transfers, room(conf.get(RECORDS, STATE[RECORDS]))):
         wanted |= {BYTES: UNLIMITED}

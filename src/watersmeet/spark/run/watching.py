@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 from uuid import uuid4
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.locations import Storage, location_of, write_whole
+from watersmeet.locations import location_of, write_whole
 from watersmeet.metrics.logs import guard_observer
 from watersmeet.metrics.progress import Progress, Totals, progress_of
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
@@ -33,7 +33,7 @@ from watersmeet.spark.folders import own_folder
 from watersmeet.spark.private.files import open_storage
 from watersmeet.spark.private.introspection import is_waiting_for_rows
 from watersmeet.spark.run.prepare import WATERMARKS_SCHEMA, Prepared
-from watersmeet.spark.run.starts import progress_schema_of
+from watersmeet.spark.run.starts import InputEnd, note_input_end, progress_schema_of
 
 
 def totals_of(query: StreamingQuery) -> Totals:
@@ -64,19 +64,6 @@ def write_loaded(prepared: Prepared) -> None:
     _write(prepared, "loaded", {LOADED: 1})
 
 
-@dataclass(frozen=True)
-class InputEnd:
-    """The folder in which the end of input of a query is declared, and the columns whose end that is."""
-
-    folder: Storage
-    columns: set[str] = field(default_factory=set[str])
-
-    def declare(self) -> None:
-        """Declare the end of input."""
-        lines = [json.dumps({"column": column, "value": END_OF_INPUT}) + "\n" for column in sorted(self.columns)]
-        write_whole(self.folder / f"end-{time.time_ns()}.json", "".join(lines))
-
-
 _input_ends: WeakKeyDictionary[DataFrame, InputEnd] = WeakKeyDictionary()
 
 
@@ -91,7 +78,7 @@ def make_input_end(spark: SparkSession, folder: str | None) -> DataFrame:
     place = open_storage(spark, folder)
     place.mkdir(parents=True, exist_ok=True)
     frame = spark.readStream.schema(WATERMARKS_SCHEMA).json(location_of(place))
-    _input_ends[frame] = InputEnd(place)
+    _input_ends[frame] = note_input_end(InputEnd(place))
     return frame
 
 

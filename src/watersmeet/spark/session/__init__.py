@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from watersmeet.errors import refuse
 from watersmeet.spark.folders import LOCAL_DIRS, OF_JAVA, PREFIX, own_folder, own_local_folders
 from watersmeet.spark.private import check_version
-from watersmeet.spark.private.files import FILES
+from watersmeet.spark.private.checkpoint_files import FILES
 from watersmeet.spark.private.introspection import cache_jvm_names
 from watersmeet.spark.private.jvm import (
     hold_lock,

@@ -11,7 +11,20 @@ from watersmeet.duration import format_duration
 from watersmeet.formats import source_format
 from watersmeet.formats.base import SHOWN
 from watersmeet.logical.expressions import conjuncts
-from watersmeet.logical.nodes import Clause, Item, Join, Lateral, Query, Relation, Scan, Script, Star, Union, View
+from watersmeet.logical.nodes import (
+    REPEATED_ROWS,
+    Clause,
+    Item,
+    Join,
+    Lateral,
+    Query,
+    Relation,
+    Scan,
+    Script,
+    Star,
+    Union,
+    View,
+)
 from watersmeet.logical.relation import AnalyzedScan
 from watersmeet.logical.words import (
     Fact,
@@ -125,6 +138,7 @@ def _query_facts(query: Query) -> tuple[Fact, ...]:
         ("store", [f"key as {store.key or 'it is'}, value as {store.value or 'it is'}"] if store else []),
         ("late rows", [f"into {query.late_into}"] if query.late_into else []),
         ("malformed rows", [f"into {sink}" for sink in malformed]),
+        ("duplicates", [f"into {output.sink}" for output in query.side_outputs if output.column == REPEATED_ROWS]),
         ("unmatched", [f"{of[-1].lower()} into {sink}" for of, sink in alone]),
         ("ports", [f"into {', '.join(parts)}"] if parts else []),
     )

@@ -15,6 +15,7 @@ from watersmeet.formats import source_format
 from watersmeet.formats.base import SHOWN
 from watersmeet.locations import mask_secrets
 from watersmeet.logical.expressions import Expr
+from watersmeet.logical.nodes import REPEATED_ROWS
 from watersmeet.logical.query import (
     AnalyzedBranch,
     AnalyzedGroup,
@@ -234,10 +235,16 @@ def _group(query: AnalyzedQuery, details: PlanDetails) -> tuple[PlanStep, ...]:
     stage_explainer = details.families[stage.family].explain
     assert isinstance(stage_explainer, StageExplainer)
     remarks, facts = details.remarks(stage), stage_explainer.facts(stage)
-    data = {"top" if query.group is None else "group": {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
+    name = "group" if query.group is not None else "over" if stage.family == "over" else "top"
+    data = {name: {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
+    sinks = tuple(
+        PlanStep("sink", f"duplicates INTO {word(output.sink)}", details.writes(output.sink))
+        for output in query.side_outputs
+        if output.column == REPEATED_ROWS
+    )
     return (
         *_exchange(details.exchange(stage, 0)),
-        PlanStep("group", facts=(*remarks, *facts), data=data, operator=details.operator(stage)),
+        PlanStep("group", "", (*remarks, *facts), data, sinks, details.operator(stage)),
     )
 
 
@@ -275,6 +282,7 @@ def _result(query: AnalyzedQuery) -> tuple[Fact, ...]:
             "malformed rows",
             [f"into {side_output.sink}" for side_output in query.side_outputs if side_output.column == SHOWN],
         ),
+        ("duplicates", [f"into {output.sink}" for output in query.side_outputs if output.column == REPEATED_ROWS]),
     )
 
 

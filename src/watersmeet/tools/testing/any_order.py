@@ -162,6 +162,7 @@ class _Trial:
             "out": outcome.out,
             "unmatched_left": outcome.unmatched_left,
             "unmatched_right": outcome.unmatched_right,
+            "duplicates": outcome.duplicates,
         }
         for name, tables in sides.items():
             for table in tables or ():

@@ -93,6 +93,7 @@ class CaseBatch:
     late: RowList | None = None
     unmatched_left: RowList | None = None
     unmatched_right: RowList | None = None
+    duplicates: RowList | None = None
     state: Mapping[str, StrictInt] | None = None
     partitions: Mapping[str, StrictInt] | None = None
     watermarks: Mapping[str, Any] | None = None
@@ -373,6 +374,7 @@ class Outcome:
     late: tuple[pa.Table, ...] | None = None
     unmatched_left: tuple[pa.Table, ...] | None = None
     unmatched_right: tuple[pa.Table, ...] | None = None
+    duplicates: tuple[pa.Table, ...] | None = None
     state: Mapping[str, int] | None = None
     partitions: Mapping[str, int] | None = None
     watermarks: Mapping[str, Any] | None = field(default=None)
@@ -390,7 +392,7 @@ def compare(expected: CaseBatch, actual: Outcome, *, ordered: bool = False) -> s
     parts: list[str | None] = []
     if expected.out is not None:
         parts.append(compare_rows("out", expected.out, actual.out, ordered=ordered))
-    for name in ("table", "late", "unmatched_left", "unmatched_right"):
+    for name in ("table", "late", "unmatched_left", "unmatched_right", "duplicates"):
         rows: RowList | None = getattr(expected, name)
         tables: tuple[pa.Table, ...] | None = getattr(actual, name)
         if rows is not None:

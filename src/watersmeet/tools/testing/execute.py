@@ -21,7 +21,7 @@ from watersmeet.local.cells import CHANGE, FAILURES, NeedsSparkError, arrow_tabl
 from watersmeet.local.query import BatchOutput, LocalQuery
 from watersmeet.local.values import in_session_zone
 from watersmeet.logical.nodes import Script
-from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.query import AnalyzedQuery, AnalyzedTop
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, StepError, Watermarks
@@ -267,11 +267,13 @@ def outcome_of(plan: QueryPlan, step: BatchOutput) -> Outcome:
     types = _time_types(plan)
     partitions = step.report.partitions
     alone = [tuple(table for p, table in step.unmatched if p == port) for port in (0, 1)]
+    is_deduplicated = bool(joins) and isinstance(joins[-1].analyzed, AnalyzedTop)
     return Outcome(
         out=(_as_signed_rows(step.rows) if plan.is_changelog else step.rows,),
         late=tuple(table for _, table in step.late),
-        unmatched_left=alone[0],
+        unmatched_left=() if is_deduplicated else alone[0],
         unmatched_right=alone[1],
+        duplicates=alone[0] if is_deduplicated else (),
         state=dict(zip(sides, step.report.state, strict=False)),
         partitions=dict(zip(sides, partitions, strict=True)) if partitions else None,
         watermarks={

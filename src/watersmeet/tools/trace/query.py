@@ -33,7 +33,7 @@ from watersmeet.operators.outcomes import (
     value_in_words,
 )
 from watersmeet.physical import QueryPlan
-from watersmeet.tools.trace.recorder import TraceRecorder, TraceStage
+from watersmeet.tools.trace.recorder import EMPTY_GROUP, TraceRecorder, TraceStage
 from watersmeet.tools.trace.tracing import CountingRecorder, Trace
 
 Key = tuple[Any, ...]
@@ -205,17 +205,18 @@ def _find_reason(
     hidden = stage.hidden[other_port].get(key, [])
     noun = stage.family.unmatched_cause.removeprefix("no such ")
     if not same and hidden:
-        arrival = trace.recorder.traced_rows.arrivals(hidden[0])[0]
-        called = capital(str(trace.recorder.traced_rows.raw(arrival)))
-        sentence = f"{called} has the same {noun}, but did not reach the join. {others.barred.get(hidden[0], '')}"
+        arrival, called = _name_row(trace, hidden[0])
+        sentence = (
+            f"{capital(called)} has the same {noun}, but did not reach the join. {others.barred.get(hidden[0], '')}"
+        )
         return UnmatchedReason("barred", sentence.strip(), arrival)
     if not same:
         return _no_equal_row(stage, port, row, name, others)
     reasons: list[tuple[tuple[int, int], UnmatchedReason]] = []
     for row_id in same:
         other = stage.entered[other_port][row_id][0]
-        arrival = trace.recorder.traced_rows.arrivals(row_id)[0]
-        called = f"{trace.recorder.traced_rows.raw(arrival)} has the same {noun}, but"
+        arrival, called = _name_row(trace, row_id)
+        called = f"{called} has the same {noun}, but"
         distance = stage.family.distance(stage.context, port, row, other)
         if distance is not None:
             reasons.append(
@@ -241,6 +242,13 @@ def _find_reason(
     text = " ".join(capital(miss.text) for _, miss in reasons[:_SHOWN])
     rest = f" And {more + 1 - _SHOWN} more rows of {name} have the same {noun}." if more + 1 > _SHOWN else ""
     return UnmatchedReason(first.cause, capital(f"{text}{rest}"), first.by, first.distance)
+
+
+def _name_row(trace: Trace, row_id: int) -> tuple[int | None, str]:
+    """The first arrival that a row is made of, and words for it."""
+    traced_rows = trace.recorder.traced_rows
+    arrival = next(iter(traced_rows.arrivals(row_id)), None)
+    return arrival, EMPTY_GROUP if arrival is None else str(traced_rows.raw(arrival))
 
 
 def _unmet(row_id: int, own: int, others: _Others, not_chosen: str) -> tuple[Cause, str]:

@@ -29,6 +29,9 @@ from watersmeet.operators.outcomes import OutcomeKind, Words, capital, row_in_wo
 from watersmeet.operators.state.shard import LEFT_ONLY
 from watersmeet.physical import JoinPlan, ScanPlan, leaf_plans
 
+EMPTY_GROUP = "a group without rows"
+"""Words for a row that is made of no arrival: that of an aggregate without GROUP BY over nothing."""
+
 
 @dataclass(frozen=True)
 class _Chunk:
@@ -374,7 +377,7 @@ class TraceRecorder:
 
     def _name(self, row_id: int) -> str:
         arrivals = [self.traced_rows.raw(arrival) for arrival in self.traced_rows.arrivals(row_id)[:3]]
-        return " with ".join(str(arrival) for arrival in arrivals)
+        return " with ".join(str(arrival) for arrival in arrivals) or EMPTY_GROUP
 
     def note_dropped(self, lost: tuple[DroppedRows, ...], words: Words) -> None:
         """Note rows that go no further."""

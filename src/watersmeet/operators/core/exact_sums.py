@@ -203,6 +203,35 @@ def add_doubles(
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 
+def frame_sums(values: Doubles, low: Ints, high: Ints, old: pa.Array | None = None) -> pa.Array:
+    """The sums of the finite values from each ``low`` to before ``high``, each plus an ``old`` number, NULL for 0.
+
+    >>> sums = frame_sums(np.array([1e16, 0.1, -1e16]), np.array([0, 0]), np.array([1, 3]))
+    >>> round_to_double(sums).tolist()
+    [1e+16, 0.1]
+    """
+    places = np.flatnonzero(np.isfinite(values) & (values != 0.0))
+    terms = _Terms(places, values[places], np.ones(places.size, np.int64), 1, 0)
+    words = _Words.of(pa.nulls(low.size, pa.binary()) if old is None else old)
+    reach = [*([terms.reach] if places.size else []), *([words.reach] if words.sizes.any() else [])]
+    if not reach:
+        return pa.array([b""] * low.size, pa.binary())
+    first = min(begin for begin, _ in reach)
+    # Two more limbs hold carries and the sign.
+    span = max(end for _, end in reach) - first + 2
+    totals = np.zeros((span, values.size + 1), np.int64)
+    terms = _Terms(places + 1, values[places], np.ones(places.size, np.int64), 1, 0)
+    terms.add_to(totals.reshape(-1), first, values.size + 1)
+    np.cumsum(totals, axis=1, out=totals)
+    parts: list[pa.Array] = []
+    for start in range(0, low.size, GROUPS_AT_ONCE):
+        some = slice(start, start + GROUPS_AT_ONCE)
+        sums = totals[:, high[some]] - totals[:, low[some]]
+        _Words.of(pa.nulls(sums.shape[1], pa.binary()) if old is None else old[some]).add_to(sums, first)
+        parts.append(_encode_words(first, carry(sums)))
+    return pa.concat_arrays(parts)
+
+
 @dataclass(frozen=True)
 class _Terms:
     """The terms of a sum: finite doubles that are not 0, or their squares."""
@@ -270,26 +299,36 @@ class _Words:
         """The places of the lowest limbs of those that are not 0."""
         return self.words[self.starts[self.sizes > 0]].view(np.int32).astype(np.int64)
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The place of the lowest limb of all, of which one is not 0, and that behind the highest."""
+        limbs = self.sizes[self.sizes > 0] - 1
+        return int(self.places.min()), int((self.places + limbs).max())
+
+    def add_to(self, dense: Limbs, low: int) -> None:
+        """Add them to as many numbers, whose limbs begin at a place."""
+        filled = np.flatnonzero(self.sizes)
+        if not filled.size:
+            return
+        limbs = self.sizes[filled] - 1
+        owner = np.repeat(np.arange(filled.size), limbs)
+        at = np.arange(owner.size) - np.repeat(np.cumsum(limbs) - limbs, limbs)
+        limb_values = self.words[self.starts[filled][owner] + 1 + at].astype(np.int64)
+        last = np.cumsum(limbs) - 1
+        limb_values[last] = limb_values[last].astype(np.int32)
+        dense[self.places[owner] - low + at, filled[owner]] += limb_values
+
 
 def _add_terms(old: _Words, terms: _Terms) -> pa.Array:
-    filled, size = np.flatnonzero(old.sizes), len(old.sizes)
-    places, limbs = old.places, old.sizes[filled] - 1
-    reach = [terms.reach] if terms.ids.size else []
-    reach += [(int(places.min()), int((places + limbs).max()))] if filled.size else []
+    size = len(old.sizes)
+    reach = [*([terms.reach] if terms.ids.size else []), *([old.reach] if old.sizes.any() else [])]
     if not reach:
         return pa.array([b""] * size, pa.binary())
     low = min(first for first, _ in reach)
     # Two more limbs hold carries and the sign.
     dense = np.zeros((max(last for _, last in reach) - low + 2, size), np.int64)
-    flat = dense.reshape(-1)
-    if filled.size:
-        owner = np.repeat(np.arange(filled.size), limbs)
-        at = np.arange(owner.size) - np.repeat(np.cumsum(limbs) - limbs, limbs)
-        limb_values = old.words[old.starts[filled][owner] + 1 + at].astype(np.int64)
-        last = np.cumsum(limbs) - 1
-        limb_values[last] = limb_values[last].astype(np.int32)
-        flat[(places[owner] - low + at) * size + filled[owner]] = limb_values
-    terms.add_to(flat, low, size)
+    old.add_to(dense, low)
+    terms.add_to(dense.reshape(-1), low, size)
     return _encode_words(low, carry(dense))
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.operators.core.aggregates import arrow_result, function_of, sum_precision
-from watersmeet.operators.core.matching import Bools, Ints
-from watersmeet.operators.group.exact_sums import (
+from watersmeet.operators.core.exact_sums import (
     UNIT,
+    Doubles,
     Limbs,
     as_integers,
     decimals,
@@ -23,7 +23,7 @@ from watersmeet.operators.group.exact_sums import (
     is_within,
     round_to_double,
 )
-from watersmeet.operators.group.fold import is_short, normalize_floats, normalize_nan, to_int64
+from watersmeet.operators.core.matching import Bools, Ints
 
 
 def aggregate_values(  # noqa: PLR0911 - one case per fold
@@ -174,3 +174,72 @@ def _cast_to(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _null_unless(is_present: Bools, array: pa.Array) -> pa.Array:
     return array if is_present.all() else pc.if_else(pa.array(is_present), array, pa.scalar(None, array.type))
+
+
+def is_short(kind: pa.DataType) -> bool:
+    """Whether values of that type are exact whole numbers of 64 bits, perhaps with a point in them."""
+    return pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.precision <= 18)
+
+
+def to_int64(array: pa.Array) -> Ints:
+    """Whole numbers, 0 for NULL."""
+    return array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def to_doubles(array: pa.Array) -> Doubles:
+    """Numbers as doubles, 0 for NULL."""
+    # Arrow refuses integers and decimals that a double cannot hold, where Spark rounds.
+    values = array if pa.types.is_floating(array.type) else array.cast(pa.float64(), safe=False)
+    return values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+
+
+def normalize_floats(array: pa.Array) -> pa.Array:
+    """The array with -0.0 as 0.0 and one kind of NaN, so that equal values are identical.
+
+    >>> normalize_floats(pa.array([-0.0])).to_pylist()
+    [0.0]
+    """
+    if not pa.types.is_floating(array.type):
+        return array
+    return normalize_nan(pc.add(array, pa.scalar(0.0, array.type)))
+
+
+def normalize_keys(array: pa.Array) -> pa.Array:
+    """The same at every depth of structs and arrays, as Spark shows the keys of groups.
+
+    >>> normalize_keys(pa.array([{"x": [-0.0]}, None])).to_pylist()
+    [{'x': [0.0]}, None]
+    """
+    kind = array.type
+    if pa.types.is_struct(kind):
+        parts = [normalize_keys(part) for part in array.flatten()]
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null()) if parts else array
+    if pa.types.is_list(kind):
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        return pa.ListArray.from_arrays(offsets, normalize_keys(array.flatten()), kind, mask=array.is_null())
+    return normalize_floats(array)
+
+
+def normalize_nan(array: pa.Array) -> pa.Array:
+    """The array with one kind of NaN, if it has any."""
+    if not pa.types.is_floating(array.type):
+        return array
+    return pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
+
+
+def value_ranks(array: pa.Array, *, backwards: bool) -> Ints:
+    """The place of each value among all, NaN above every number; of equal values the later has the greater place.
+
+    ``backwards``: of equal values the later has the smaller place.
+    """
+    if pa.types.is_temporal(array.type) and not pa.types.is_date32(array.type):
+        array = array.view(pa.int64())
+    elif pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    ordered = array.take(pa.array(np.arange(len(array))[::-1])) if backwards else array
+    order = pc.sort_indices(ordered).to_numpy()
+    ranks = np.empty(len(array), np.int64)
+    ranks[order] = np.arange(len(array))
+    return ranks[::-1] if backwards else ranks

@@ -1,0 +1,123 @@
+"""The entry of window functions: a stage with one port, whose result is a stream of all rows.
+
+`FORECAST` says what the state will hold: the rows that wait, and those that frames still need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.catalog import Amount, Source, Watermark
+from watersmeet.logical.expressions import Reference, WindowCall
+from watersmeet.logical.query import TOP, AnalyzedOver, AnalyzedQuery, Output, over_bound
+from watersmeet.logical.relation import BY_TIME, AnalyzedView
+from watersmeet.logical.words import amount_in_words
+from watersmeet.operators.core.aggregates import function_of, is_aggregate, result_type
+from watersmeet.operators.core.changes import POSITION
+from watersmeet.operators.explainer import PortRetention
+from watersmeet.operators.over.kernel import FrameFunction, OverOperator
+from watersmeet.physical.change import window_effects
+from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
+from watersmeet.physical.ports import CODE, leaf_column, unions_of
+from watersmeet.physical.scans import idle_of, lags_of
+
+_SHOWN, _READ = "c", "x"
+"""The names of the columns that the result reads, and of those that only the functions read, before a number."""
+
+
+def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
+    """The rows before the functions: what the result reads, arguments, groups and the time, each column once."""
+    over = query.top
+    assert isinstance(over, AnalyzedOver) and over.time is not None
+    shown = {
+        ref.column: leaf_column(ref.source, ref.name)
+        for output in outputs
+        for ref in output.expr.references
+        if ref.source != TOP
+    }
+    named = {expr.sql(): Output(f"{_SHOWN}{n}", expr) for n, expr in enumerate(shown.values())}
+    time = leaf_column(over.time.alias, over.time.name)
+    arguments = (arg for function in over.functions for arg in WindowCall.of(function.expr).call.args)
+    for expr in (*arguments, *(by.expr for by in over.by), time):
+        named.setdefault(expr.sql(), Output(f"{_READ}{len(named)}", expr))
+    inner = replace(query, outputs=tuple(named.values()), top=None, result="stream")
+    watermark = Watermark(named[time.sql()].name, Amount(0, is_interval=True))
+
+    def rename(ref: Reference) -> Reference:
+        return ref if ref.source == TOP else replace(ref, source=TOP, name=named[shown[ref.column].sql()].name)
+
+    renamed = tuple(Output(output.name, output.expr.map_references(rename)) for output in outputs)
+    return AnalyzedView(TOP, Source(TOP, (), (watermark,)), inner), renamed
+
+
+def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
+    """The plan of window functions over rows."""
+    over = query.top
+    assert isinstance(over, AnalyzedOver) and over.time is not None
+    names = {output.expr.sql(): f"{TOP}.{output.name}" for output in view.query.outputs}
+    by = tuple(names[by.expr.sql()] for by in over.by)
+    time = names[leaf_column(over.time.alias, over.time.name).sql()]
+    columns = tuple(column for column in rows.columns if column.startswith(f"{TOP}.{_SHOWN}"))
+    lags, code = lags_of(view), CODE if by else None
+    port = PortPlan(
+        rows, rows.columns, code=code, hashed=by, route="key" if by else "one", position=POSITION, lags=lags,
+        times=(time,),
+    )  # fmt: skip
+    operator = OverOperator(
+        columns, tuple(_function(function, names) for function in over.functions), by, time,
+        0 if over.within is None else over.within.value, code, POSITION,
+        tuple(column for column, _ in over.final_columns), unions=unions_of(lags), idle=idle_of(view),
+    )  # fmt: skip
+    made = tuple((f"{TOP}.{function.name}", _type(function, types)) for function in over.functions)
+    return JoinPlan(
+        (port,), operator, (*columns, *(name for name, _ in made)), (), _why(over), over, extra_types=made,
+        name_prefix="the window functions of ",
+    )  # fmt: skip
+
+
+def _function(output: Output, names: dict[str, str]) -> FrameFunction:
+    parts = WindowCall.of(output.expr)
+    columns = tuple(names[arg.sql()] for arg in parts.call.args)
+    reach = None if parts.preceding is None else parts.preceding.value
+    unit = "range" if parts.unit == "RANGE" else "rows"
+    return FrameFunction(parts.call.function, columns, f"{TOP}.{output.name}", unit, reach)
+
+
+def _type(output: Output, types: Types) -> str:
+    """The type of a function; "" where it is not known yet."""
+    call = WindowCall.of(output.expr)
+    if call.value_expr is not call.call:
+        return types.type_of(call.value_expr) or ""
+    kind = result_type(call.call.function, tuple(types.type_of(arg) or "" for arg in call.call.args)) or ""
+    is_counted = is_aggregate(call.call.function) and not function_of(call.call.function).nullable
+    return f"{kind}{' NOT NULL' * is_counted}"
+
+
+def _why(over: AnalyzedOver) -> tuple[str, ...]:
+    bound = over_bound(over)
+    waits = f"once the watermark of {over.time} has passed it"
+    if over.within is not None:
+        waits += f" by {amount_in_words(over.within)}: until then LEAD may show another row"
+    state = "rows are kept until no frame can reach them" if bound == BY_TIME else f"kept besides: {bound.words}"
+    return (
+        "window functions: a stream, in the order of its event time",
+        "sharded by a hash of PARTITION BY" if over.by else "one shard: every row follows another",
+        f"a row is emitted {waits}",
+        state,
+    )
+
+
+PLAN = StagePlanner(lambda query: query.top is not None and query.top.family == "over", rows, plan)
+
+
+CHANGE = window_effects
+
+
+def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
+    """The rows that frames still need."""
+    assert isinstance(plan.analyzed, AnalyzedOver)
+    bound = over_bound(plan.analyzed)
+    return (PortRetention(0, "keys", law="the rows in the ranges" if bound == BY_TIME else bound.words),)
+
+
+FORECAST = forecast

@@ -1,0 +1,154 @@
+"""The class with which Spark writes the files of checkpoints.
+
+Local checkpoints without a process per file. Why: Spark's file manager for local files starts commands (``chmod``,
+``readlink``), some three hundred in a batch of a join. Its other file manager does not, and replaces a file atomically
+on a local disk, but not on every file system, nor with Hive's class for local files: so it is used only for checkpoints
+on this machine, in sessions that name Hadoop's class. Checksum files are turned off: a file and its checksum are not
+replaced in one step. Uses: the names of the class, Hadoop's ``LocalFileSystem`` through the JVM. Seen in: 4.0 to 4.3.
+Missing: Spark's default manager, which is slower.
+
+Remote checkpoints with few requests. Why: Spark's file manager writes a file under another name, looks for files of
+both names and renames, which on S3 takes some twenty requests; Hadoop's other managers lose what they overwrite, or
+failures. Ours, `CheckpointFiles.java`, is compiled by Janino, which Spark has, and given to the class loader of the
+driver and to executors as a jar. Uses: the interface of file managers, Janino's ``SimpleCompiler``, ``addURL`` of
+Spark's class loader, ``addJar``. Seen in: 4.3, and compiled with the jars of 4.0. Missing: Spark's default manager.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, cast
+from zipfile import ZipFile
+
+from watersmeet.spark.folders import own_folder
+from watersmeet.spark.private.files import has_local_executors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
+IMPLEMENTATION = "spark.hadoop.fs.file.impl"
+FILES = {IMPLEMENTATION: "org.apache.hadoop.fs.LocalFileSystem"}
+"""The settings that a session must have."""
+_PACKAGE = "org.apache.spark.sql.execution.streaming"
+_CLASSES = tuple(f"{_PACKAGE}{part}.FileSystemBasedCheckpointFileManager" for part in (".checkpointing", ""))
+
+
+def keep_checkpoints_here(spark: SparkSession) -> None:
+    """Let the queries of a session of ours write their checkpoints to this machine quickly, unless it says how."""
+    for name, value in local_checkpoint_settings(spark).items():
+        spark.conf.set(name, value)
+
+
+def local_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
+    """The settings with which a session writes local checkpoints quickly; empty where it must not.
+
+    Also turns off checksums of Hadoop's class, in this JVM, permanently.
+    """
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None or spark.conf.get(MANAGER, "") not in ("", MANAGER_CLASS):
+        return {}
+    context = cast("Any", spark.sparkContext)
+    if not context.master.startswith("local"):
+        return {}
+    with suppress(Exception):
+        manager = next(name for name in _CLASSES if _is_there(jvm, name))
+        local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+        if local.getClass().getName() == FILES[IMPLEMENTATION]:
+            local.setWriteChecksum(False)
+            return {MANAGER: manager, CHECKSUMS: "false"}
+    return {}
+
+
+MANAGER_CLASS, COMMIT_CLASS = "watersmeet.CheckpointFiles", "watersmeet.BatchFiles"
+COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
+
+
+def keep_checkpoints_remotely(spark: SparkSession) -> None:
+    """Let the queries of a session write remote checkpoints with few requests, unless it says how."""
+    for name, value in remote_checkpoint_settings(spark).items():
+        spark.conf.set(name, value)
+
+
+def remote_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
+    """The settings with which a session writes remote checkpoints with few requests; empty where it cannot.
+
+    Gives the class to the JVM, and to its executors.
+    """
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None or spark.conf.get(MANAGER, "") not in ("", MANAGER_CLASS):
+        return {}
+    with suppress(Exception):
+        _load_classes(spark)
+        return {MANAGER: MANAGER_CLASS}
+    return {}
+
+
+@contextmanager
+def commit_without_renames(spark: SparkSession) -> Generator[Callable[[str], list[str] | None]]:
+    """Let a session write files into a folder without renames meanwhile, where it can.
+
+    Gives a function for the names of the files in a folder that count, by the name of the folder; it returns None if
+    Spark has written the folder as it does by default, so that all files count.
+    """
+    jvm: Any = cast("Any", spark)._jvm
+    try:
+        _load_classes(spark)
+    except Exception:  # of Java, or of a class loader without `addURL`
+        yield lambda _: None
+        return
+
+    def take_committed(folder: str) -> list[str] | None:
+        names = jvm.watersmeet.BatchFiles.take(folder)
+        return None if names is None else [str(name) for name in names]
+
+    before = spark.conf.get(COMMIT_PROTOCOL)
+    spark.conf.set(COMMIT_PROTOCOL, COMMIT_CLASS)
+    try:
+        yield take_committed
+    finally:
+        spark.conf.set(COMMIT_PROTOCOL, str(before))
+
+
+def _load_classes(spark: SparkSession) -> None:
+    """Compile our classes for the JVM of a session and its executors, unless they have them."""
+    jvm, context = cast("Any", spark)._jvm, cast("Any", spark.sparkContext)
+    classes = MANAGER_CLASS, COMMIT_CLASS
+    folder = files("watersmeet.spark.private")
+    sources = [folder.joinpath(f"{name.rpartition('.')[2]}.java").read_text("utf-8") for name in classes]
+    digest = sha256("".join(sources).encode()).hexdigest()[:16]
+    jar = own_folder(Path(tempfile.gettempdir())) / f"watersmeet-{digest}.jar"
+    with _loading:
+        if not _is_there(jvm, COMMIT_CLASS):
+            loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            manager = next(name for name in _CLASSES if _is_there(jvm, name))
+            with ZipFile(jar, "w") as file:
+                for source in sources:
+                    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+                    compiler.setParentClassLoader(loader)
+                    compiler.cook(source.replace("PACKAGE", manager.rpartition(".")[0]))
+                    for name, code in dict(compiler.getBytecodes()).items():
+                        file.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+            loader.addURL(jvm.java.net.URL(jar.as_uri()))
+            for name in classes:
+                jvm.java.lang.Class.forName(name, True, loader)
+        if not has_local_executors(spark) and jar.is_file() and jar.name not in str(context._jsc.sc().listJars()):
+            context._jsc.addJar(jar.as_uri())
+
+
+_loading = Lock()
+
+
+def _is_there(jvm: Any, name: str) -> bool:
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Exception:  # of Java
+        return False
+    return True

@@ -1,0 +1,233 @@
+"""Window functions over a stream: the kernel beside its definition, and DuckDB."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, Literal
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.operators.core.rowwise import freeze
+from watersmeet.operators.over import kernel
+from watersmeet.operators.over.definition import OverReference
+from watersmeet.operators.over.kernel import FrameFunction, OverOperator, maximum_of_frames
+from watersmeet.operators.state.layout import Budget
+from watersmeet.tools.testing import MemoryStore
+
+quick = settings(
+    derandomize=True, max_examples=examples(80), deadline=None, database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
+COLUMNS = {
+    "i": (pa.int32(), (None, 0, 1, -5, 2**31 - 1)),
+    "x": (pa.float64(), (None, 0.0, -0.0, 1.5, 0.1, 1e16, -1e300, 5e-324, math.nan, math.inf, -math.inf)),
+    "f": (pa.float32(), (None, 0.5, -0.0, math.nan)),
+    "d": (pa.decimal128(12, 2), (None, Decimal("1.25"), Decimal("-0.01"), Decimal("9999999999.99"))),
+    "s": (pa.string(), (None, "", "a", "b")),
+    "b": (pa.bool_(), (None, True, False)),
+}
+SCHEMA = pa.schema(
+    {
+        "k": pa.float64(), "t": pa.int64(), **{name: type_ for name, (type_, _) in COLUMNS.items()},
+        "#position": pa.int64(),
+    }
+)  # fmt: skip
+KEYS = (None, 0.0, -0.0, math.nan, 1.0)
+ROWS = st.fixed_dictionaries(
+    {"k": st.sampled_from(KEYS), **{name: st.sampled_from(values) for name, (_, values) in COLUMNS.items()}}
+)
+NUMBERS = ("i", "x", "f", "d")
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+@st.composite
+def functions(draw: st.DrawFn, number: int) -> FrameFunction:
+    kind = draw(
+        st.sampled_from(
+            ("sum", "avg", "count", "count_if", "min", "max", "first_value", "last", "first filtered", "last filtered",
+             "lag", "lead")
+        )
+    )  # fmt: skip
+    names = NUMBERS if kind in ("sum", "avg") else ("b",) if kind == "count_if" else tuple(COLUMNS)
+    columns = (draw(st.sampled_from(names)),)
+    if kind == "count":
+        columns = draw(st.sampled_from(((), columns)))
+    if kind.endswith("filtered"):
+        columns = (*columns, "b")
+    if kind in ("lag", "lead"):
+        columns = (*columns, *(columns * draw(st.booleans())))
+        return FrameFunction(kind, columns, f"o{number}", "rows", draw(st.integers(0, 3)))
+    unit = draw(st.sampled_from(("rows", "range")))
+    return FrameFunction(
+        kind, columns, f"o{number}", unit, draw(st.sampled_from((None, None, None, 0, 1, 2, 5, 2**62)))
+    )
+
+
+@st.composite
+def operators(draw: st.DrawFn) -> OverOperator:
+    many = tuple(draw(functions(number)) for number in range(draw(st.integers(1, 4))))
+    wait = draw(st.sampled_from((0, 1, 3))) if any(f.kind == "lead" for f in many) else 0
+    by = draw(st.sampled_from(((), ("k",), ("k", "s"))))
+    position = draw(st.sampled_from((None, "#position")))
+    return OverOperator(("k", "t", "i"), many, by, "t", wait, None, position, ("t",))
+
+
+def rows_of(tables: tuple[pa.Table, ...]) -> list[tuple[Any, ...]]:
+    columns = ([column.to_pylist() for column in part.columns] for part in tables)
+    return [tuple(freeze(value) for value in row) for part in columns for row in zip(*part, strict=True)]
+
+
+def spelled(rows: list[tuple[Any, ...]]) -> Counter[str]:
+    return Counter(map(repr, rows))
+
+
+@quick
+@given(st.data())
+def test_window_functions_equal_their_definition_in_every_batch(data: st.DataObject) -> None:
+    over = data.draw(operators())
+    store, reference = MemoryStore(), OverReference(over)
+    marks = [data.draw(st.sampled_from((None, -1, 0, 2, 4, 6, 9))) for _ in range(data.draw(st.integers(1, 6)))]
+    for mark in [*marks, END_OF_INPUT, None]:
+        times = st.sampled_from((None, 0, 1, 2, 3, 4, 6, 8, -(2**62)))
+        rows = [{**row, "t": data.draw(times)} for row in data.draw(st.lists(ROWS, max_size=6))]
+        places = data.draw(st.permutations(range(len(rows))))
+        given_ = table([{**row, "#position": place} for row, place in zip(rows, places, strict=True)])
+        store = store.restart() if data.draw(st.booleans()) else store
+        watermarks = {} if mark is None else {"t": mark}
+        emission = over.step(store, {0: given_} if rows else {}, watermarks)
+        step = reference.step({0: given_.to_pylist()}, watermarks)
+        assert spelled(rows_of(emission.rows)) == spelled(step.rows)
+        report = emission.report
+        assert (report.late, report.watermarks) == ((len(step.late),), step.watermarks)
+    assert report.state == (0,)
+
+
+def every_function() -> tuple[FrameFunction, ...]:
+    """Each function over each type that it takes, with each kind of frame."""
+    frames: list[tuple[Literal["rows", "range"], int | None]] = [
+        *(("rows", preceding) for preceding in (None, 0, 3)),
+        *(("range", preceding) for preceding in (None, 0, 3)),
+    ]
+    calls = [(kind, (name,)) for kind in ("sum", "avg") for name in NUMBERS]
+    calls += [(kind, (name,)) for kind in ("min", "max", "first", "last", "count") for name in COLUMNS]
+    calls += [(kind, (name, "b")) for kind in ("first filtered", "last filtered") for name in ("x", "s")]
+    calls += [("count", ()), ("count_if", ("b",)), ("count", ("s", "b"))]
+    made = [FrameFunction(*call, "", unit, preceding) for call in calls for unit, preceding in frames]
+    made += [FrameFunction("lag", columns, "", "rows", n) for columns in (("x",), ("s", "s")) for n in (0, 1, 3)]
+    return tuple(replace(function, output=f"o{n}") for n, function in enumerate(made))
+
+
+def random_rows(random: np.random.Generator, count: int, time: int) -> list[dict[str, Any]]:
+    def pick(values: tuple[Any, ...]) -> Any:
+        return values[int(random.integers(len(values)))]
+
+    return [
+        {
+            "k": pick(KEYS),
+            "t": pick((None, *range(time - 3, time + 4))),
+            **{name: pick(values) for name, (_, values) in COLUMNS.items()},
+        }
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("reads_rows", [True, False])
+def test_every_function_equals_its_definition_over_many_batches(
+    seed: int, reads_rows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Runs are merged in almost every batch, and rows that no frame reads any more are gone from them.
+    monkeypatch.setattr(kernel, "BUDGET", Budget(block=4, smallest_tier=1, merge_at=2, balanced=True))
+    random = np.random.default_rng(seed)
+    functions = every_function()
+    if not reads_rows:
+        # Then only time says which rows are still needed.
+        functions = tuple(f for f in functions if f.unit == "range" and f.preceding is not None)
+    over = OverOperator(("k", "t"), functions, ("k",), "t", outputs=("t",))
+    store, reference = MemoryStore(), OverReference(over)
+    for number in range(12):
+        rows = random_rows(random, int(random.integers(9)), 2 * number)
+        watermarks = {"t": END_OF_INPUT if number == 11 else 2 * number - 2}
+        store = store.restart() if number % 3 == 0 else store
+        emission = over.step(store, {0: table(rows)} if rows else {}, watermarks)
+        step = reference.step({0: table(rows).to_pylist()}, watermarks)
+        assert spelled(rows_of(emission.rows)) == spelled(step.rows)
+    assert emission.report.state == (0,)
+
+
+def test_a_group_keeps_what_frames_of_later_rows_read() -> None:
+    functions = (
+        FrameFunction("sum", ("i",), "near", "rows", 2), FrameFunction("max", ("x",), "most"),
+        FrameFunction("lag", ("i",), "before", "rows", 1),
+    )  # fmt: skip
+    over, store = OverOperator(("k",), functions, ("k",), "t"), MemoryStore()
+    sizes = list[int]()
+    for time in range(200):
+        rows = [{"k": float(key), "t": time, "i": 1, "x": 0.5} for key in range(3)]
+        sizes += over.step(store, {0: table(rows)}, {"t": time}).report.state
+    # Runs up to the smallest size are merged when there are enough of them: a bound, not a line that grows.
+    assert max(sizes[100:]) <= max(sizes[:100])
+
+
+ORACLE = """
+    SELECT k, i, sum(i) OVER w, count(i) OVER (w ROWS 2 PRECEDING), max(s) OVER (w RANGE 3 PRECEDING), lag(i, 2) OVER w,
+      min(i) OVER (w ROWS 3 PRECEDING), first_value(s) OVER w, last_value(i) OVER (w RANGE 3 PRECEDING),
+      avg(i) OVER (w RANGE 2 PRECEDING), lead(i) OVER w
+    FROM rows WINDOW w AS (PARTITION BY k ORDER BY t, n)
+"""
+
+
+@quick
+@given(st.data())
+def test_rows_are_those_of_duckdb_whatever_the_batches_restarts_and_shards(data: st.DataObject) -> None:
+    functions = (
+        FrameFunction("sum", ("i",), "o0", "rows"), FrameFunction("count", ("i",), "o1", "rows", 2),
+        FrameFunction("max", ("s",), "o2", "range", 3), FrameFunction("lag", ("i",), "o3", "rows", 2),
+        FrameFunction("min", ("i",), "o4", "rows", 3), FrameFunction("first", ("s",), "o5", "rows"),
+        FrameFunction("last", ("i",), "o6", "range", 3), FrameFunction("avg", ("i",), "o7", "range", 2),
+        FrameFunction("lead", ("i",), "o8", "rows", 1),
+    )  # fmt: skip
+    over = OverOperator(("k", "i"), functions, ("k",), "t", wait=1_000)
+    drawn = data.draw(st.lists(st.tuples(ROWS, st.integers(0, 30)), max_size=30))
+    # DuckDB's RANGE takes one sort key, so no two rows have one time here.
+    times = sorted({time for _, time in drawn})
+    rows: list[dict[str, Any]] = [
+        {**row, "k": row["k"] and 1.0, "t": time}
+        for (row, _), time in zip(drawn, times, strict=False)
+        if row["k"] is None or row["k"] == row["k"]
+    ]
+    with duckdb.connect() as connection:
+        connection.register("rows", table(rows).append_column("n", pa.array(range(len(rows)), pa.int64())))
+        expected = connection.execute(ORACLE.replace("t, n", "t")).fetchall()
+    shards, found = [MemoryStore() for _ in range(data.draw(st.integers(1, 3)))], list[tuple[Any, ...]]()
+    while rows:
+        batch, rows = rows[: (cut := data.draw(st.integers(1, 8)))], rows[cut:]
+        batch = data.draw(st.permutations(batch))
+        for number, store in enumerate(shards):
+            own = [row for row in batch if (0 if row["k"] is None else int(row["k"]) + 1) % len(shards) == number]
+            store = shards[number] = store.restart() if data.draw(st.booleans()) else store
+            watermarks = {"t": rows[0]["t"]} if rows else {"t": END_OF_INPUT}
+            found += rows_of(over.step(store, {0: table(own)} if own else {}, watermarks).rows)
+    assert spelled(found) == spelled([tuple(freeze(value) for value in row) for row in expected])
+
+
+def test_the_greatest_of_a_long_frame_takes_no_pass_per_row() -> None:
+    values = np.random.default_rng(0).permutation(200_000)
+    high = np.arange(1, values.size + 1)
+    assert (maximum_of_frames(values, np.zeros_like(high), high) == np.maximum.accumulate(values)).all()
+    low = np.maximum(high - 1_000, 0)
+    expected = [int(values[max(n - 1_000, 0) : n].max()) for n in range(1, 200_001, 999)]
+    assert maximum_of_frames(values, low, high)[::999].tolist() == expected
