@@ -153,6 +153,16 @@ def test_an_interval_join_equals_its_definition(data: st.DataObject) -> None:
         test_interval.expect_same(join, join.step(store, batch.tables(), batch.marks), step)
 
 
+def test_the_nearest_version_of_a_table_at_the_lowest_time_is_an_answer() -> None:
+    join = test_asof.asof("inner", upserts=True, direction="nearest")
+    left = [{"l.k": "a", "l.t": LOWEST, "l.u": LOWEST, "l.v": 0, "l.code": 1, "l.dead": False}]
+    right = [{"r.k": "a", "r.t": LOWEST, "r.u": LOWEST, "r.v": 0, "r.code": 1, "r.dead": False, "#op": 1}]
+    batch = test_asof.Batch(left, right, {"l.t": LOWEST, "r.t": LOWEST + 1})
+    step = AsofReference(join).step(batch.dicts(), batch.marks)
+    assert len(step.rows) == 1
+    test_asof.expect_same(join, join.step(MemoryStore(), batch.tables(), batch.marks), step)
+
+
 @quick
 @given(st.data())
 def test_an_asof_join_equals_its_definition(data: st.DataObject) -> None:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from watersmeet.spark.exchange import packing, stateful
 from watersmeet.spark.exchange.output import OUTPUT_NAMES, OutputBuffer, is_bounded
-from watersmeet.spark.exchange.packing import LATE, PACKED, REPORT, ROWS, SPACER, Pack, Unpack, from_blobs
+from watersmeet.spark.exchange.packing import LATE, MARKED_ROWS, PACKED, REPORT, ROWS, SPACER, Pack, Unpack, from_blobs
 from watersmeet.spark.exchange.stateful import InputBuffer, ShardProcessor, Shards
 from watersmeet.spark.private import transfer
 from watersmeet.spark.private.transfer import BYTES, RECORDS, UNLIMITED, PythonTransfer, room_here
@@ -64,7 +64,9 @@ def test_records_into_the_exchange_are_bounded_by_their_number(monkeypatch: pyte
         assert all((row["blob"] is None) == (row["kind"] == SPACER) for row in of_shard)
         assert sum(row["kind"] == SPACER for row in of_shard) > MOST
         rows = [
-            from_blobs([r["blob"] for r in given.to_pylist() if (r["shard"], r["kind"]) == (shard, ROWS)])
+            from_blobs(
+                [r["blob"] for r in given.to_pylist() if r["shard"] == shard and r["kind"] in (ROWS, MARKED_ROWS)]
+            )
             for given in (plain, spaced)
         ]
         assert rows[0].equals(rows[1])
@@ -116,12 +118,16 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
             came.append((self.label, port, kind))
             assert isinstance(blob, bytes)
 
+        def take_watermarks(self, *_: object) -> None:
+            pass
+
         @property
         def counters(self) -> Any:
             # All records have come.
             raise StopAsyncIteration
 
     monkeypatch.setattr(stateful, "_Shard", Shard)
+    monkeypatch.setattr(stateful, "group_members", lambda *_: {3: (3, 8)})
     records = packed(5_000).to_pandas()
     assert SPACER in records["kind"].tolist()
     processor: Any = ShardProcessor((), Shards(3, frozenset()))

@@ -399,7 +399,8 @@ class Answers:
         )
         distance = np.where(earlier, behind, ahead)
         room = (np.int64(HIGHEST) - times).view(np.uint64)
-        nearer = times + np.minimum(distance, room).view(np.int64) - 1
+        # None is nearer than a version at the question's own time, which may be the lowest there is.
+        nearer = times + np.maximum(np.minimum(distance, room).view(np.int64), 1) - 1
         # A version of a table may be replaced as long as another of the same time may arrive.
         nearer = np.maximum(nearer, matches.times) if self.join.upserts else nearer
         last = np.where(matches.is_found, nearer, np.maximum(self._reach_back(rows)[1], self._reach_forward(rows)[1]))

@@ -58,8 +58,9 @@ PACKED = pa.schema(
 SHARD = "#shard"
 """The column that determines the shard, where no other does; it is dropped after routing."""
 UNMATCHED_OUTPUT_COLUMNS = ("_unmatched_left", "_unmatched_right")
-DUPLICATES_OUTPUT_COLUMN = "_duplicates"
 """The columns of a result with the unmatched rows of a side that go to a side output."""
+DUPLICATES_OUTPUT_COLUMN = "_duplicates"
+"""The column of a result with the rows that repeat another and go to a side output."""
 LATE_OUTPUT_COLUMN = "_late"
 LATE_FIELDS = {"watermark": LATE_COLUMN, "late_by": LATE_BY}
 """The column of a result with late rows, and the fields that describe each."""
