@@ -31,7 +31,7 @@ def refused(folder: Path, command: str, *options: str) -> dict[str, str]:
     """The one refusal of a command, without anything else."""
     said = called(folder, command, *options)
     assert "Traceback" not in said.stderr and "secret" not in said.stdout + said.stderr
-    [refusal] = json.loads(said.stdout + said.stderr)["refusals"]
+    [refusal] = json.loads(said.stdout)["refusals"]
     return {"exit": str(said.returncode), **refusal}
 
 

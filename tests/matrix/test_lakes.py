@@ -257,9 +257,11 @@ def test_a_key_that_is_not_unique_across_batches_stops_the_query(
 def test_a_column_that_select_gains_is_added_or_named(
     lakes: SparkSession, tmp_path: Path, format_: str, changes: str | None
 ) -> None:
+    # A catalog keeps its folder for the session.
+    lagoon = f"lagoon_{changes}"
     if format_ == "iceberg":
-        catalog(lakes, "delta_of", tmp_path)
-    name = f"delta.`{tmp_path}/out`" if format_ == "delta" else "delta_of.shop.out"
+        catalog(lakes, lagoon, tmp_path)
+    name = f"delta.`file://{tmp_path}/out`" if format_ == "delta" else f"{lagoon}.shop.out"
     options = f"path '{tmp_path}/out'" if format_ == "delta" else f"table '{name}'"
     kind, key = ("TABLE", ", PRIMARY KEY (id)") if changes else ("STREAM", "")
     (tmp_path / "in").mkdir()
