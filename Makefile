@@ -37,7 +37,7 @@ demo: install ## join two streams of made-up orders and deliveries on local Spar
 
 # Two processes with a Spark of their own each, which take whole files, and beside them one for what needs none: what
 # waits in one leaves the cores to the others. Of the examples of property tests a share is enough.
-EXAMPLES ?= 0.15
+EXAMPLES ?= 0.1
 SHARED_OUT := --dist loadfile --no-loadscope-reorder
 # Named, so that no process reads the thousands of others.
 ON_SPARK = $(shell grep -rl --include='test_*.py' 'mark.spark' tests | grep -v /matrix/ | sort)
@@ -96,7 +96,7 @@ bench-peers: install .venv-peers-flink/.installed .venv-peers-pathway/.installed
 cases: install ## all cases, types and readers on Spark, of which `make test` runs some
 	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/tools/testing/test_on_spark.py \
 		tests/spark/state/test_state_formats.py tests/spark/compile/test_types.py tests/spark/compile/test_key_types.py \
-		tests/spark/connectors/test_ranges.py tests/spark/connectors/test_file_order.py
+		tests/spark/connectors/test_ranges.py tests/spark/connectors/test_file_order.py tests/cli/test_dev.py
 
 # The latest of each line of Spark.
 SPARKS := 4.0.5 4.1.4 4.2.1 4.3.0
