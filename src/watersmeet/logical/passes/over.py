@@ -107,7 +107,7 @@ def _check_query(draft: Draft, first: Expr, *others: Expr) -> Iterator[Refusal]:
     for other in others:
         if _window_of(other) != window:
             hint = _AROUND.format(call=expression_in_words(other))
-            yield draft.refuse_unsupported(other.span, "Window functions of different PARTITION BY or ORDER BY", hint)
+            yield draft.refuse_unsupported(other.span, "A second PARTITION BY or ORDER BY of window functions", hint)
     has_lead = any(WindowCall.of(call).call.text == "lead" for call in (first, *others))
     if query.within is not None and not has_lead:
         hint = "leave it out: rows come out once the watermark has passed them."
