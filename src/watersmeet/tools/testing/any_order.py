@@ -26,9 +26,9 @@ import pyarrow as pa
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.local.casts import in_session_zone
 from watersmeet.local.cells import CHANGE, FAILURES, NeedsSparkError
 from watersmeet.local.query import WHERE, BatchOutput, LocalQuery
-from watersmeet.local.values import in_session_zone
 from watersmeet.logical.nodes import Script
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.matching import as_int64

@@ -17,9 +17,9 @@ from watersmeet.arguments import check_choice, check_session, wrong
 from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.local.casts import in_session_zone
 from watersmeet.local.cells import CHANGE, FAILURES, NeedsSparkError, arrow_table, cell, change_table, to_signed_rows
 from watersmeet.local.query import BatchOutput, LocalQuery
-from watersmeet.local.values import in_session_zone
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery, AnalyzedTop
 from watersmeet.operators import OPERATORS

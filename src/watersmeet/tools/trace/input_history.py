@@ -21,8 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Source
 from watersmeet.formats import source_format
+from watersmeet.local.casts import in_session_zone
+from watersmeet.local.functions import SPARK_EVALUATOR
 from watersmeet.local.query import PARTITION, WHERE
-from watersmeet.local.values import SPARK_EVALUATOR, in_session_zone
 from watersmeet.locations import Storage, is_local, local_path
 from watersmeet.logical.nodes import Script
 from watersmeet.operators.core.changes import CHANGE
