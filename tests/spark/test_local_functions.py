@@ -1,7 +1,8 @@
 """The functions of `watersmeet.local.functions` give Spark's values and types over a grid of odd values.
 
-Spark computes every expression inside of `TryEval`, which gives NULL where the expression fails, and inside of a struct,
-so that NULL as a value is another thing. A cell is right if both have the same value, or both fail, or the evaluator
+Spark computes every expression inside of `TryEval`, which gives NULL where the expression fails, and inside of a
+struct, so that NULL as a value is another thing. A cell is right if both have the same value, or both fail, or
+the evaluator
 leaves it to Spark. `make test` compares a share of the expressions, `make cases` all of them, in more zones.
 """
 
@@ -19,9 +20,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.local.casts import NeedsSparkError
+from watersmeet.local.casts import in_session
+from watersmeet.local.cells import NeedsSparkError
 from watersmeet.local.functions import CHOICES, FUNCTIONS, evaluate, windows_of_rows
 from watersmeet.logical.expressions import Expr
 from watersmeet.operators.core.python_values import python_values
@@ -59,9 +62,11 @@ HUGE = [
     "99999999999999999999.999999999999999999", "-2.5", "3",
 ]  # fmt: skip
 TEXTS = [
-    None, "", " ", "a", "abc", "ABC abc", " trim me ", "żółć", "ŻÓŁĆ 🌊", "Straße", "a,b,,c", "1", " 42 ", "-7", "12.50",
-    "1e3", "true", "NO", "2024-02-29", "2024-02-30", "2024-03-31 02:30:00", "2024-10-27T02:30:00.5", "9223372036854775808",
-    "abcabc", "%_\\", "b", "null", "2024", "+5", "ά Σίσυφος", "2024-01-01 10:00:00Z", "x" * 40, "Iıİi",
+    None, "", " ", "a", "abc", "ABC abc", " trim me ", "żółć", "ŻÓŁĆ 🌊", "Straße", "a,b,,c", "1", " 42 ", "-7",
+    "12.50",
+    "1e3", "true", "NO", "2024-02-29", "2024-02-30", "2024-03-31 02:30:00", "2024-10-27T02:30:00.5",
+    "9223372036854775808", "abcabc", "%_\\", "b", "null", "2024", "+5", "ά Σίσυφος", "2024-01-01 10:00:00Z",
+    "x" * 40, "I\u0131\u0130i",
 ]  # fmt: skip
 PARTS = [None, "", "a", "b", "abc", " ", "ó", "%", "c", "xyz", "_", ","]
 PATTERNS = [None, "", "%", "a%", "_b%", "%c", "A%", "%🌊", "\\%\\_\\\\", "abc"]
@@ -69,15 +74,18 @@ SMALL = [None, 0, 1, 2, -1, 3, -2, 5, 100, -100, 12]
 FLAGS = [None, True, False]
 SPANS = [None, 0, 1, -1, 86_400_000_000, 3_600_000_000, -90_061_000_001, 172_800_000_000]
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
-    "i": (pa.int32(), WHOLE), "j": (pa.int32(), WHOLE[::-1]), "n": (pa.int32(), SMALL), "tiny": (pa.int8(), [None, 1, -128, 127]),
-    "small": (pa.int16(), [None, 7, -32768, 32767]), "l": (pa.int64(), BIG), "m": (pa.int64(), BIG[::-1]),
+    "i": (pa.int32(), WHOLE), "j": (pa.int32(), WHOLE[::-1]), "n": (pa.int32(), SMALL),
+    "tiny": (pa.int8(), [None, 1, -128, 127]), "small": (pa.int16(), [None, 7, -32768, 32767]),
+    "l": (pa.int64(), BIG), "m": (pa.int64(), BIG[::-1]),
     "d": (pa.float64(), DOUBLES), "e": (pa.float64(), DOUBLES[::-1]), "f": (pa.float32(), FLOATS),
     "g": (pa.float32(), FLOATS[::-1]),
     "p": (pa.decimal128(10, 2), MONEY), "q": (pa.decimal128(10, 2), MONEY[::-1]), "r": (pa.decimal128(38, 18), HUGE),
-    "w": (pa.decimal128(5, 0), [None, "0", "1", "-3", "99999"]), "s": (pa.string(), TEXTS), "u": (pa.string(), TEXTS[::-1]),
+    "w": (pa.decimal128(5, 0), [None, "0", "1", "-3", "99999"]),
+    "s": (pa.string(), TEXTS), "u": (pa.string(), TEXTS[::-1]),
     "k": (pa.string(), PARTS), "z": (pa.string(), PATTERNS), "b": (pa.bool_(), FLAGS), "c": (pa.bool_(), FLAGS[::-1]),
     "day": (pa.date32(), DAYS), "day2": (pa.date32(), DAYS[::-1]), "t": (pa.timestamp("us", tz="UTC"), TIMES),
-    "t2": (pa.timestamp("us", tz="UTC"), TIMES[::-1]), "c1": (pa.timestamp("us"), TIMES), "c2": (pa.timestamp("us"), TIMES[::-1]),
+    "t2": (pa.timestamp("us", tz="UTC"), TIMES[::-1]), "c1": (pa.timestamp("us"), TIMES),
+    "c2": (pa.timestamp("us"), TIMES[::-1]),
     "span": (pa.duration("us"), SPANS), "items": (pa.list_(pa.int32()), [None, [], [1, None, 3], [7]]),
     "nested": (pa.list_(pa.list_(pa.int32())), [None, [], [[1], [2, 3]], [[1], None], [[]]]),
     "st": (pa.struct([("a", pa.int32()), ("B", pa.string())]), [None, {"a": 1, "B": "x"}, {"a": None, "B": None}]),
@@ -102,8 +110,8 @@ def grid(rows: int) -> pa.Table:
 NUMBERS = ("tiny", "small", "i", "l", "d", "f", "p", "r", "w")
 EVERY = (*NUMBERS, "s", "b", "day", "t", "c1", "span", "never")
 TYPES = (
-    "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10,2)", "DECIMAL(5,0)", "DECIMAL(38,18)", "STRING",
-    "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ",
+    "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10,2)", "DECIMAL(5,0)", "DECIMAL(38,18)",
+    "STRING", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ",
 )  # fmt: skip
 LITERALS = ("1", "-5", "10000000000", "0", "2.50", "0.005", "1e3", "3L", "7S", "1.5D", "'7'", "NULL")
 
@@ -127,13 +135,15 @@ def expressions() -> Iterator[str]:
         yield from (f"{left} = {right}", f"{left} < {right}", f"coalesce({left}, {right})")
     for name in cells(*EVERY):
         yield from (
-            f"CASE WHEN `b` THEN {name} WHEN `c` THEN NULL ELSE {name} END", f"if(`b`, {name}, NULL)", f"{name} IS NULL",
-            f"nullif({name}, {name})", f"nvl2({name}, 1, 2.5)", f"({name}, 1) IS NOT NULL", f"{name} <=> NULL",
-            f"abs({name})", f"- {name}", f"round({name})", f"round({name}, 1)", f"floor({name})", f"ceil({name})",
-            f"sign({name})", f"sqrt({name})", f"isnan({name})", f"upper({name})", f"length({name})", f"concat({name}, 'x')",
-            f"{name} || `s`", f"year({name})", f"hour({name})", f"to_date({name})", f"to_timestamp({name})",
-            f"date_add({name}, 1)", f"date_trunc('day', {name})", f"unix_timestamp({name})", f"date_format({name}, 'yyyy-MM-dd')",
-            f"window({name}, '10 minutes')", f"array({name}, {name})", f"struct({name} AS a)", f"named_struct('a', {name})",
+            f"CASE WHEN `b` THEN {name} WHEN `c` THEN NULL ELSE {name} END", f"if(`b`, {name}, NULL)",
+            f"{name} IS NULL", f"nullif({name}, {name})", f"nvl2({name}, 1, 2.5)", f"{name} <=> NULL",
+            f"isnull({name})", f"abs({name})", f"- {name}", f"round({name})", f"round({name}, 1)",
+            f"floor({name})", f"ceil({name})",
+            f"sign({name})", f"sqrt({name})", f"isnan({name})", f"upper({name})", f"length({name})",
+            f"concat({name}, 'x')", f"{name} || `s`", f"year({name})", f"hour({name})", f"to_date({name})",
+            f"to_timestamp({name})", f"date_add({name}, 1)", f"date_trunc('day', {name})", f"unix_timestamp({name})",
+            f"date_format({name}, 'yyyy-MM-dd')", f"array({name}, {name})", f"struct({name} AS a)",
+            f"named_struct('a', {name})",
             f"timestamp_seconds({name})", f"coalesce({name})", f"{name} BETWEEN {name} AND {name}", f"string({name})",
             f"isnotnull({name})", f"round({name}, -1)", f"array_repeat({name}, 2)", f"unix_seconds({name})",
         )  # fmt: skip
@@ -162,6 +172,8 @@ locate(`k`, `s`)|locate(`k`, `s`, `n`)|position(`k`, `s`)|`s` = `u`|`s` < `u`|`s
 round(`d`, 2)|round(`d`, -2)|round(`p`, 1)|round(`p`, 5)|round(`p`, -1)|round(`r`, 3)|round(`f`, 2)|round(`i`, 2)|round(`d` / 3, 4)
 floor(`d` / 3)|ceil(`p`)|ceiling(`r`)|greatest(`i`, `l`, `d`)|greatest(`d`, `e`)|least(`d`, `e`)|greatest(`p`, 1)|sqrt(`i`)
 string(`i`)|int(`s`)|bigint(`d`)|double(`s`)|date(`s`)|boolean(`s`)|float(`s`)|`s`::INT|CAST(`p` AS STRING)|CAST('12' AS INT)
+isnull(`i`)|isnotnull(`s`)|nvl2(`i`, `j`, 0)|`i` <=> `j`|abs(`i`)|abs(`p`)|abs(`d`)|sign(`d`)|signum(`i`)|negative(`l`)|isnan(`d`)
+tinyint(`n`)|smallint(`s`)|character_length(`s`)|len(`u`)|timestamp_ltz(`day`)|get(`items`, `n`)|timestamp_ntz(`c1`)
 `items`[0]|`items`[`n`]|size(`items`)|cardinality(`items`)|flatten(`nested`)|flatten(array(`items`, `items`))|`st`.a|`st`.b|`st`.`B`
 array(1, 2, 3)|array(`i`, `l`)|array(`i`, 2.5)[1]|array_repeat('x', `n`)|array_repeat(`n`, 3)|struct(`i` AS a, `s` AS b).b|`nested`[1][0]
 named_struct('a', 1, 'b', `s`)|`items` = array(7)|`st` = named_struct('a', 1, 'B', 'x')|`items` IS NULL|coalesce(`items`, array(1))
@@ -186,13 +198,13 @@ make_date(`i`, `n`, `n`)|make_date(2024, `n`, 31)|`day` + 1|`day` - `n`|1 + `day
 `day` + INTERVAL 1 DAY|`day` - INTERVAL 2 WEEKS|`day` + INTERVAL 1 HOUR|`t` + INTERVAL 1 MONTH|`day` - INTERVAL 1 YEAR|`c1` + INTERVAL '3' MONTHS
 INTERVAL 1 DAY + `t`|`span` + `span`|`span` * 2|2 * `span`|`span` - INTERVAL 1 HOUR|- `span`|`span` / 2|`span` = INTERVAL 1 DAY|abs(`span`)
 timestampadd(HOUR, `n`, `t`)|timestampadd(DAY, `n`, `t`)|timestampadd(MONTH, `n`, `c1`)|timestampadd(WEEK, 1, `day`)|dateadd(MINUTE, `n`, `t`)
-timestampdiff(SECOND, `t`, `t2`)|timestampdiff(HOUR, `t`, `t2`)|timestampdiff(DAY, `t`, `t2`)|timestampdiff(WEEK, `c1`, `c2`)|datediff(HOUR, `t`, `t2`)
+timestampdiff(SECOND, `t`, `t2`)|timestampdiff(HOUR, `t`, `t2`)|timestampdiff(DAY, `t`, `t2`)|timestampdiff(WEEK, `c1`, `c2`)|datepart('day', `t`)|date_diff(`day`, `day2`)|datediff(HOUR, `t`, `t2`)
 date_format(`t`, 'yyyy-MM-dd HH:mm:ss')|date_format(`t`, 'HH:mm:ss.SSS')|date_format(`day`, 'yyyyMMdd')|date_format(`t`, "yyyy-MM-dd'T'HH")|date_format(`t`, 'E')
 unix_timestamp(`t`)|to_unix_timestamp(`t`)|unix_seconds(`t`)|unix_millis(`t`)|unix_micros(`t`)|unix_date(`day`)|timestamp_seconds(`i`)
 timestamp_millis(`l`)|timestamp_micros(`l`)|timestamp_millis(`i`)|DATE '2024-02-29'|TIMESTAMP '2024-03-31 02:30:00'|TIMESTAMP_NTZ '2024-01-01 00:00:00'
 TIMESTAMP '2024-03-31 02:30:00Z'|`t` >= TIMESTAMP '2024-03-31 00:00:00'|`day` = DATE '2024-02-29'|greatest(`t`, `t2`)|least(`day`, `day2`)
 `t` < `t2`|`t` = `t2`|`c1` >= `c2`|coalesce(`t`, `t2`)|coalesce(`day`, `t`)|`t` BETWEEN `t2` AND `t2` + INTERVAL 1 HOUR|`day` > '2024-01-01'
-window(coalesce(`t`, `t2`, TIMESTAMP '2024-01-01 00:00:00'), '1 hour')|array(`t`, `t2`)|struct(`t` AS at).at|if(`b`, `t`, `t2`)
+array(`t`, `t2`)|struct(`t` AS at).at|if(`b`, `t`, `t2`)
 """  # noqa: E501
 """Expressions whose values depend on the zone of the session."""
 
@@ -321,7 +333,7 @@ def test_functions_have_the_values_and_types_of_spark(interpreted: SparkSession)
         interpreted.conf.set(ZONE, zone)
         fixed = {*listed(OTHERS), *listed(TIME_EXPRESSIONS)}
         share = [text for n, text in enumerate(texts) if IS_WHOLE or text in fixed or n % 20 == 0]
-        with in_session_zone(zone):
+        with in_session(zone):
             cells = {text: found for text in share if (found := local_cells(text, rows)) is not None}
         evaluated |= {name for text in cells for name in read_calls(read_structure(text))}
         names = [*cells]

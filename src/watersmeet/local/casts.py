@@ -41,8 +41,6 @@ DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 LONGEST = 38
 
 Values = list[pa.Array]
-
-
 Evaluator = Callable[[Expr, Values], pa.Array]
 """What computes a call from the values of its args."""
 
@@ -61,6 +59,8 @@ def _wider(left: Any, right: Any) -> pa.DataType:  # noqa: PLR0911 - one case pe
         return left
     if pa.types.is_null(left):
         return right
+    if not is_ansi_session():
+        raise NeedsSparkError(f"a type for {left} and {right} without ANSI mode")
     if is_number(left) and is_number(right):
         if pa.types.is_floating(left) or pa.types.is_floating(right):
             return DOUBLE
@@ -70,7 +70,9 @@ def _wider(left: Any, right: Any) -> pa.DataType:  # noqa: PLR0911 - one case pe
         return max(left, right, key=lambda kind: kind.bit_width)
     times = [kind for kind in (left, right) if is_time(kind)]
     if len(times) == 2:
-        return TIME if TIME in times else pa.timestamp("us")
+        return (
+            TIME if any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in times) else pa.timestamp("us")
+        )
     if TEXT in (left, right):
         other = right if left == TEXT else left
         if other in INTEGERS:
@@ -104,16 +106,23 @@ def precision_of(kind: Any) -> tuple[int, int]:
 
 
 _ZONE: ContextVar[str] = ContextVar("session_zone", default="UTC")
+_IS_ANSI: ContextVar[bool] = ContextVar("session_is_ansi", default=True)
 
 
 @contextmanager
-def in_session_zone(zone: str | None) -> Generator[None]:
-    """Evaluate meanwhile as a session with that time zone does; None: in UTC."""
-    token = _ZONE.set(zone or "UTC")
+def in_session(zone: str | None, *, is_ansi: bool = True) -> Generator[None]:
+    """Evaluate meanwhile as a session with that time zone does; None: in UTC. ``is_ansi``: whether it follows ANSI."""
+    tokens = _ZONE.set(zone or "UTC"), _IS_ANSI.set(is_ansi)
     try:
         yield
     finally:
-        _ZONE.reset(token)
+        _ZONE.reset(tokens[0])
+        _IS_ANSI.reset(tokens[1])
+
+
+def is_ansi_session() -> bool:
+    """Whether what fails is an error, and not NULL or a number that has run over."""
+    return _IS_ANSI.get()
 
 
 def session_zone() -> str:
@@ -263,6 +272,10 @@ def cast(values: pa.Array, kind: pa.DataType, *, is_try: bool = False) -> pa.Arr
         return values
     if pa.types.is_null(source):
         return pa.nulls(len(values), kind)
+    if all(pa.types.is_timestamp(one) and one.tz is not None for one in (source, kind)):
+        return values.cast(kind)
+    if not is_ansi_session():
+        raise NeedsSparkError(f"a cast of {source} to {kind} without ANSI mode")
     whole = _cast_whole(values, kind)
     if whole is not None:
         return whole

@@ -44,6 +44,7 @@ from watersmeet.local.casts import (
     by_value,
     cast,
     common_type,
+    is_ansi_session,
     map_values,
     python_list,
 )
@@ -86,12 +87,19 @@ def value_of(expr: Expr, rows: pa.Table, template: str = "{}") -> pa.Array:
     """The value of an expression, as a template wraps it, for every row."""
     _check_collations(expr, rows)
     try:
-        return evaluate(structure_of(expr, template), rows)
-    except (pa.ArrowNotImplementedError, NeedsSparkError) as error:
-        sql = template.format(expr.sql())
-        if not has_spark_evaluator():
+        value = evaluate(structure_of(expr, template), rows)
+        if value.type == MONTHS:
+            raise NeedsSparkError("an interval of months")
+        return value
+    except (NeedsSparkError, ArithmeticError, ValueError, TypeError, IndexError, pa.ArrowException) as error:
+        # What fails here is NULL on Spark, or a number that has run over, if it does not follow ANSI. Arguments that
+        # are too many or of other types are refused there.
+        if isinstance(error, ArithmeticError | pa.ArrowInvalid) and is_ansi_session():
+            raise
+        evaluator, sql = SPARK_EVALUATOR.get(), template.format(expr.sql())
+        if evaluator is None:
             raise NeedsSparkError(sql) from error
-        return evaluate_on_spark(sql, rows)
+        return evaluator(sql, rows)
 
 
 def structure_of(expr: Expr, template: str = "{}") -> Expr:
@@ -126,14 +134,6 @@ def _check_collations(expr: Expr, rows: pa.Table) -> None:
 def has_spark_evaluator() -> bool:
     """Whether Spark is at hand for what cannot be evaluated here."""
     return SPARK_EVALUATOR.get() is not None
-
-
-def evaluate_on_spark(sql: str, rows: pa.Table) -> pa.Array:
-    """The value of an expression that only Spark can evaluate, if there is an evaluator."""
-    evaluator = SPARK_EVALUATOR.get()
-    if evaluator is None:
-        raise NeedsSparkError(sql)
-    return evaluator(sql, rows)
 
 
 def evaluate(expr: Expr, rows: pa.Table) -> pa.Array:
