@@ -173,7 +173,7 @@ round(`d`, 2)|round(`d`, -2)|round(`p`, 1)|round(`p`, 5)|round(`p`, -1)|round(`r
 floor(`d` / 3)|ceil(`p`)|ceiling(`r`)|greatest(`i`, `l`, `d`)|greatest(`d`, `e`)|least(`d`, `e`)|greatest(`p`, 1)|sqrt(`i`)
 string(`i`)|int(`s`)|bigint(`d`)|double(`s`)|date(`s`)|boolean(`s`)|float(`s`)|`s`::INT|CAST(`p` AS STRING)|CAST('12' AS INT)
 isnull(`i`)|isnotnull(`s`)|nvl2(`i`, `j`, 0)|`i` <=> `j`|abs(`i`)|abs(`p`)|abs(`d`)|sign(`d`)|signum(`i`)|negative(`l`)|isnan(`d`)
-tinyint(`n`)|smallint(`s`)|character_length(`s`)|len(`u`)|timestamp_ltz(`day`)|get(`items`, `n`)|timestamp_ntz(`c1`)
+tinyint(`n`)|smallint(`s`)|character_length(`s`)|len(`u`)|TIMESTAMP_LTZ '2024-01-01 00:00:00'|get(`items`, `n`)
 `items`[0]|`items`[`n`]|size(`items`)|cardinality(`items`)|flatten(`nested`)|flatten(array(`items`, `items`))|`st`.a|`st`.b|`st`.`B`
 array(1, 2, 3)|array(`i`, `l`)|array(`i`, 2.5)[1]|array_repeat('x', `n`)|array_repeat(`n`, 3)|struct(`i` AS a, `s` AS b).b|`nested`[1][0]
 named_struct('a', 1, 'b', `s`)|`items` = array(7)|`st` = named_struct('a', 1, 'B', 'x')|`items` IS NULL|coalesce(`items`, array(1))
@@ -380,8 +380,8 @@ def test_windows_are_those_of_spark(spark: SparkSession, call: str) -> None:
 
 
 def test_capital_and_small_letters_are_those_of_spark(spark: SparkSession) -> None:
-    letters = [chr(code) for code in range(0x20, 0x500)]
-    texts = [*letters, *(f"a{letter}b {letter}" for letter in letters)]
+    letters = [chr(code) for code in (*range(0x20, 0x180), *range(0x370, 0x500))]
+    texts = ["\u039f\u0394\u039f\u03a3", *letters, *(f"a{letter}b {letter}" for letter in letters)]
     frame = spark.createDataFrame(pa.table({"s": texts}))
     for call in ("upper(`s`)", "lower(`s`)"):
         local = evaluate(read_structure(call), pa.table({"s": texts})).to_pylist()

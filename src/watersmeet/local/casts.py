@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal, localcontext
+from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache, reduce
 from math import isfinite, trunc
 from typing import Any
@@ -132,8 +132,6 @@ def session_zone() -> str:
 
 _ERA = 146_097 * DAY
 """400 years, after which days, weekdays and so the clocks of a zone repeat."""
-
-
 _LAST_YEAR = 2500
 
 
@@ -178,7 +176,7 @@ def _offsets_at(micros: Any) -> Any:
     """The offsets of the session's zone at moments."""
     moments, offsets = _offset_changes(session_zone())
     last = (_LAST_YEAR - 1 - 1970) * 365 * DAY
-    eras = np.maximum(-((last - micros) // _ERA), 0)
+    eras = -(-np.where(micros > last, micros - last, 0) // _ERA)
     return offsets[np.maximum(np.searchsorted(moments, micros - eras * _ERA, side="right") - 1, 0)]
 
 
@@ -189,7 +187,7 @@ def local_micros(times: pa.Array) -> pa.Array:
     micros = times.cast(BIGINT)
     if times.type.tz is None:
         return micros
-    return pc.add_checked(micros, pa.array(_offsets_at(numpy_of(micros))))
+    return pc.add_checked(micros, pa.array(_offsets_at(_numbers_within_range(micros))))
 
 
 def micros_of_local(local: pa.Array, preferred: pa.Array | None = None) -> pa.Array:
@@ -197,7 +195,7 @@ def micros_of_local(local: pa.Array, preferred: pa.Array | None = None) -> pa.Ar
 
     ``preferred``: moments whose offsets are kept where a local time has several.
     """
-    micros = numpy_of(local)
+    micros = _numbers_within_range(local)
     before, after = _offsets_at(micros - DAY), _offsets_at(micros + DAY)
     first, second = micros - before, micros - after
     is_second = (_offsets_at(first) != before) & (_offsets_at(second) == after)
@@ -206,6 +204,14 @@ def micros_of_local(local: pa.Array, preferred: pa.Array | None = None) -> pa.Ar
         kept = _offsets_at(numpy_of(preferred.cast(BIGINT)))
         moments = np.where(_offsets_at(micros - kept) == kept, micros - kept, moments)
     return pa.array(moments, BIGINT, mask=nulls_of(local)).cast(TIME)
+
+
+def _numbers_within_range(times: pa.Array) -> Any:
+    """The numbers of times; those at the ends of 64 bits, which an offset would leave, are left to Spark."""
+    micros = numpy_of(times)
+    if ((micros > 2**63 - 2 * DAY) | (micros < 2 * DAY - 2**63)).any():
+        raise NeedsSparkError("times at the ends of 64 bits")
+    return micros
 
 
 def numpy_of(values: pa.Array) -> Any:
@@ -240,23 +246,25 @@ def typed_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
+_WIDE = Context(prec=400)
+
+
 def decimal_of(value: Decimal | int, kind: Any) -> Decimal:
     """A number in a type of decimals, rounded half up; an ArithmeticError if it does not fit."""
-    with localcontext(prec=400):
-        number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP)
-    if abs(number.scaleb(kind.scale, _CONTEXT)) >= 10**kind.precision:
+    number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _WIDE)
+    if abs(number.scaleb(kind.scale, _WIDE)) >= 10**kind.precision:
         raise ArithmeticError(f"{value} does not fit {kind}")
     # -0 is not a value of Java's BigDecimal.
     return number if number else abs(number)
 
 
-with localcontext(prec=400) as _CONTEXT:
-    pass
+_LETTERS = re.compile("[\u0000-\u017f\u0370-\u04ff]*")
+"""Latin, Greek and Cyrillic: further letters got their capitals in later versions of Unicode."""
 
 
-def ascii_or_simple(text: str) -> str:
+def letters_of(text: str) -> str:
     """A text whose capital and small letters are the same in all versions of Unicode; others are left to Spark."""
-    if not text.isascii() and max(text) > "\u04ff":
+    if _LETTERS.fullmatch(text) is None:
         raise NeedsSparkError(f"the letters of {text!r}")
     return text
 
