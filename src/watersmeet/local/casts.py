@@ -21,12 +21,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.duration import DAY, HOUR, MINUTE, SECOND, is_fixed_zone
 from watersmeet.local.cells import NeedsSparkError
 from watersmeet.logical.expressions import Expr
+from watersmeet.operators.core.matching import Ints
 from watersmeet.operators.core.python_values import offset_zone
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -43,6 +45,8 @@ LONGEST = 38
 Values = list[pa.Array]
 Evaluator = Callable[[Expr, Values], pa.Array]
 """What computes a call from the values of its args."""
+ValueFunction = Callable[[Any], Any] | Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any]
+"""A function of the Python values of one row."""
 
 
 def common_type(kinds: Iterable[pa.DataType]) -> pa.DataType:
@@ -136,7 +140,7 @@ _LAST_YEAR = 2500
 
 
 @lru_cache(maxsize=32)
-def _offset_changes(zone: str) -> tuple[Any, Any]:
+def _offset_changes(zone: str) -> tuple[Ints, Ints]:
     """The moments at which the offset of a zone changes, and the offsets from each on, in microseconds.
 
     The first holds at all times before.
@@ -172,7 +176,7 @@ def _micros(offset: timedelta | None) -> int:
     return (offset or timedelta()) // timedelta(microseconds=1)
 
 
-def _offsets_at(micros: Any) -> Any:
+def _offsets_at(micros: Ints) -> Ints:
     """The offsets of the session's zone at moments."""
     moments, offsets = _offset_changes(session_zone())
     last = (_LAST_YEAR - 1 - 1970) * 365 * DAY
@@ -187,7 +191,7 @@ def local_micros(times: pa.Array) -> pa.Array:
     micros = times.cast(BIGINT)
     if times.type.tz is None:
         return micros
-    return pc.add_checked(micros, pa.array(_offsets_at(_numbers_within_range(micros))))
+    return pc.add_checked(micros, pa.array(_offsets_at(_numbers_within_range(micros)), BIGINT))
 
 
 def micros_of_local(local: pa.Array, preferred: pa.Array | None = None) -> pa.Array:
@@ -206,7 +210,7 @@ def micros_of_local(local: pa.Array, preferred: pa.Array | None = None) -> pa.Ar
     return pa.array(moments, BIGINT, mask=nulls_of(local)).cast(TIME)
 
 
-def _numbers_within_range(times: pa.Array) -> Any:
+def _numbers_within_range(times: pa.Array) -> Ints:
     """The numbers of times; those at the ends of 64 bits, which an offset would leave, are left to Spark."""
     micros = numpy_of(times)
     if ((micros > 2**63 - 2 * DAY) | (micros < 2 * DAY - 2**63)).any():
@@ -214,12 +218,12 @@ def _numbers_within_range(times: pa.Array) -> Any:
     return micros
 
 
-def numpy_of(values: pa.Array) -> Any:
+def numpy_of(values: pa.Array) -> Ints:
     """The numbers of a column, with 0 for NULL."""
     return pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
 
 
-def nulls_of(values: pa.Array) -> Any:
+def nulls_of(values: pa.Array) -> npt.NDArray[np.bool_]:
     """A mask of the rows that are NULL."""
     return values.is_null().to_numpy(zero_copy_only=False)
 
@@ -365,13 +369,25 @@ def _integer(value: Any, kind: Any) -> int:
     return number
 
 
-def _decimal_of_double(value: float, kind: Any) -> Decimal | None:
+def _decimal_of_double(value: float, kind: Any) -> Decimal:
     if not isfinite(value):
         raise NeedsSparkError(f"{value} as a decimal")
+    return rounded(value, lambda digits: decimal_of(digits, kind))
+
+
+def rounded(value: float, rounding: Callable[[Decimal], Decimal]) -> Decimal:
+    """The digits that Java prints of a number, rounded: older versions print a few others at the end of long ones."""
     digits = Decimal(repr(value))
-    if len(digits.as_tuple().digits) > 15 and value != int(value):
+    _, figures, exponent = digits.as_tuple()
+    doubt = Decimal((0, (2,), int(exponent))) if len(figures) > _CERTAIN else Decimal(0)
+    values = {rounding(one) for one in (digits, digits - doubt, digits + doubt)}
+    if len(values) > 1:
         raise NeedsSparkError(f"the digits of {value}")
-    return decimal_of(digits, kind)
+    return values.pop()
+
+
+_CERTAIN = 15
+"""Digits that every version of Java prints of a double."""
 
 
 def _nearest_single(value: float) -> Any:
@@ -558,26 +574,22 @@ def as_argument(value: pa.Array, kind: pa.DataType) -> pa.Array:
     raise NeedsSparkError(f"{kind} from {value.type}")
 
 
-def map_values(function: Callable[..., Any], kind: pa.DataType, *arrays: pa.Array) -> pa.Array:
+def map_values(function: ValueFunction, kind: pa.DataType, *arrays: pa.Array) -> pa.Array:
     """A function of the values of each row; NULL where one of them is."""
     lists = [python_list(array) for array in arrays]
-    values = [None if None in row else function(*row) for row in zip(*lists, strict=True)]
+    compute: Callable[..., Any] = function
+    values = [None if None in row else compute(*row) for row in zip(*lists, strict=True)]
     return typed_array(values, kind)
 
 
-def by_value(
-    kind: pa.DataType | None, function: Callable[..., Any], *takes: pa.DataType, optional: int = 0
-) -> Evaluator:
-    """A function of Python values: the types that it takes, of which the last ``optional`` may be left out.
-
-    ``kind``: the type of its result; None: that of its first argument.
-    """
+def by_value(kind: pa.DataType, function: ValueFunction, *takes: pa.DataType, optional: int = 0) -> Evaluator:
+    """A function of Python values: its type, and the types that it takes, of which the last ``optional`` may miss."""
 
     def evaluate_call(expr: Expr, values: Values) -> pa.Array:
         if not len(takes) - optional <= len(expr.args) <= len(takes):
             raise NeedsSparkError(expr.sql())
         arrays = [as_argument(value, taken) for value, taken in zip(values, takes, strict=False)]
-        return map_values(function, arrays[0].type if kind is None else kind, *arrays)
+        return map_values(function, kind, *arrays)
 
     return skip_nulls(evaluate_call)
 

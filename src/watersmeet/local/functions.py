@@ -118,10 +118,7 @@ def _has_windows(expr: Expr) -> bool:
 
 def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
     """For which rows a condition is true, and not unknown."""
-    value = value_of(expr, rows)
-    if pa.types.is_null(value.type):
-        return np.zeros(rows.num_rows, np.bool_)
-    return pc.fill_null(value, False).to_numpy(zero_copy_only=False)
+    return _is_true(value_of(expr, rows))
 
 
 def _check_collations(expr: Expr, rows: pa.Table) -> None:
@@ -250,7 +247,7 @@ def _replace(values: pa.Array, mask: Any, others: pa.Array) -> pa.Array:
     return pa.concat_arrays([values, others]).take(pa.array(positions))
 
 
-def _is_true(value: pa.Array) -> Any:
+def _is_true(value: pa.Array) -> npt.NDArray[np.bool_]:
     """A mask of the rows whose value is true; NULL is not."""
     if pa.types.is_null(value.type):
         return np.zeros(len(value), np.bool_)
@@ -410,7 +407,8 @@ def _trim_function(method: Callable[[str, str], str], expr: Expr, values: Values
 def _concat(expr: Expr, values: Values) -> pa.Array:
     if not values or any(pa.types.is_nested(value.type) or pa.types.is_binary(value.type) for value in values):
         raise NeedsSparkError(expr.sql())
-    return map_values(lambda *texts: "".join(texts), TEXT, *(as_argument(value, TEXT) for value in values))
+    texts = [python_list(as_argument(value, TEXT)) for value in values]
+    return pa.array([None if None in row else "".join(row) for row in zip(*texts, strict=True)], TEXT)
 
 
 def _concat_ws(expr: Expr, values: Values) -> pa.Array:

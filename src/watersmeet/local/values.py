@@ -39,6 +39,7 @@ from watersmeet.local.casts import (
     local_micros,
     map_values,
     precision_of,
+    rounded,
     session_zone,
     skip_nulls,
 )
@@ -290,15 +291,8 @@ def _half_up(number: Decimal, step: Decimal) -> Decimal:
 
 
 def _round_double(step: Decimal, number: float) -> float:
-    """A rounded double, if the digits that Java prints for it cannot matter: older versions print a few too many."""
-    if not isfinite(number):
-        return number
-    digits = Decimal(repr(number))
-    doubt = Decimal((0, (2,), digits.as_tuple().exponent)) if len(digits.as_tuple().digits) > 15 else Decimal(0)  # type: ignore[arg-type]
-    rounded = {_half_up(one, step) for one in (digits, digits - doubt, digits + doubt)}
-    if len(rounded) > 1:
-        raise NeedsSparkError(f"the rounded value of {number}")
-    return float(rounded.pop()) + 0.0
+    # -0.0 becomes 0.0.
+    return float(rounded(number, lambda digits: _half_up(digits, step))) + 0.0 if isfinite(number) else number
 
 
 def _whole(rounding: str, expr: Expr, values: Values) -> pa.Array:
