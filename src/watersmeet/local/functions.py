@@ -221,21 +221,24 @@ def _choose(rows: pa.Table, tests: Sequence[Expr | None], values: Sequence[Expr]
     kind = common_type(evaluate(value, rows.slice(0, 0)).type for value in values)
     chosen, open_ = pa.nulls(rows.num_rows, kind), np.ones(rows.num_rows, np.bool_)
     for test, value in zip(tests, values, strict=True):
-        asked = np.flatnonzero(open_)
-        some = rows.take(pa.array(asked))
+        asked, some = np.flatnonzero(open_), _select(rows, open_)
         if test is None:
             mine = cast(evaluate(value, some), kind)
             is_chosen = mine.is_valid().to_numpy(zero_copy_only=False)
             mine = mine.filter(pa.array(is_chosen))
         else:
             is_chosen = _is_true(evaluate(test, some))
-            mine = cast(evaluate(value, some.filter(pa.array(is_chosen))), kind)
+            mine = cast(evaluate(value, _select(some, is_chosen)), kind)
         places = asked[is_chosen]
         mask = np.zeros(rows.num_rows, np.bool_)
         mask[places] = True
         chosen = _replace(chosen, mask, mine)
         open_[places] = False
     return chosen
+
+
+def _select(rows: pa.Table, mask: npt.NDArray[np.bool_]) -> pa.Table:
+    return rows if mask.all() else rows.filter(pa.array(mask))
 
 
 def _replace(values: pa.Array, mask: Any, others: pa.Array) -> pa.Array:
@@ -282,8 +285,7 @@ def _logic(decisive: bool, expr: Expr, rows: pa.Table) -> pa.Array:
     decided = np.zeros(rows.num_rows, np.bool_)
     value: pa.Array = _repeat(pa.scalar(not decisive), rows)
     for arg in expr.args:
-        asked = np.flatnonzero(~decided)
-        part = evaluate(arg, rows.take(pa.array(asked)))
+        part = evaluate(arg, _select(rows, ~decided))
         if not (pa.types.is_boolean(part.type) or pa.types.is_null(part.type)):
             raise NeedsSparkError(expr.sql())
         whole = _replace(_repeat(pa.scalar(decisive), rows), ~decided, part.cast(BOOLEAN))
