@@ -44,7 +44,7 @@ LONGEST = 38
 
 Values = list[pa.Array]
 Evaluator = Callable[[Expr, Values], pa.Array]
-"""What computes a call from the values of its args."""
+"""Computes a call from the values of its args."""
 ValueFunction = Callable[[Any], Any] | Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any]
 """A function of the Python values of one row."""
 
@@ -197,7 +197,7 @@ def local_micros(times: pa.Array) -> pa.Array:
 def micros_of_local(local: pa.Array, preferred: pa.Array | None = None) -> pa.Array:
     """The moments of local times, as TIMESTAMP.
 
-    ``preferred``: moments whose offsets are kept where a local time has several.
+    ``preferred``: moments whose offsets win where a local time has several.
     """
     micros = _numbers_within_range(local)
     before, after = _offsets_at(micros - DAY), _offsets_at(micros + DAY)
@@ -205,8 +205,8 @@ def micros_of_local(local: pa.Array, preferred: pa.Array | None = None) -> pa.Ar
     is_second = (_offsets_at(first) != before) & (_offsets_at(second) == after)
     moments = np.where(is_second, second, first)
     if preferred is not None:
-        kept = _offsets_at(numpy_of(preferred.cast(BIGINT)))
-        moments = np.where(_offsets_at(micros - kept) == kept, micros - kept, moments)
+        offsets = _offsets_at(numpy_of(preferred.cast(BIGINT)))
+        moments = np.where(_offsets_at(micros - offsets) == offsets, micros - offsets, moments)
     return pa.array(moments, BIGINT, mask=nulls_of(local)).cast(TIME)
 
 
@@ -241,7 +241,7 @@ def python_list(values: pa.Array) -> list[Any]:
         raise NeedsSparkError(f"values of {kind}") from error
 
 
-def typed_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """A column of values as `python_list` gives them."""
     if pa.types.is_date(kind):
         return pa.array(values, pa.int32()).cast(kind)
@@ -254,7 +254,7 @@ _WIDE = Context(prec=400)
 
 
 def decimal_of(value: Decimal | int, kind: Any) -> Decimal:
-    """A number in a type of decimals, rounded half up; an ArithmeticError if it does not fit."""
+    """A number in a type of decimals, round_digits half up; an ArithmeticError if it does not fit."""
     number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _WIDE)
     if abs(number.scaleb(kind.scale, _WIDE)) >= 10**kind.precision:
         raise ArithmeticError(f"{value} does not fit {kind}")
@@ -301,7 +301,7 @@ def cast(values: pa.Array, kind: pa.DataType, *, is_try: bool = False) -> pa.Arr
                 return None
             raise
 
-    return typed_array([value(one) for one in python_list(values)], kind)
+    return array_of([value(one) for one in python_list(values)], kind)
 
 
 def _cast_whole(values: pa.Array, kind: Any) -> pa.Array | None:
@@ -372,11 +372,11 @@ def _integer(value: Any, kind: Any) -> int:
 def _decimal_of_double(value: float, kind: Any) -> Decimal:
     if not isfinite(value):
         raise NeedsSparkError(f"{value} as a decimal")
-    return rounded(value, lambda digits: decimal_of(digits, kind))
+    return round_digits(value, lambda digits: decimal_of(digits, kind))
 
 
-def rounded(value: float, rounding: Callable[[Decimal], Decimal]) -> Decimal:
-    """The digits that Java prints of a number, rounded: older versions print a few others at the end of long ones."""
+def round_digits(value: float, rounding: Callable[[Decimal], Decimal]) -> Decimal:
+    """The digits that Java prints of a number, round_digits: older versions print a few others at the end of long ones."""
     digits = Decimal(repr(value))
     _, figures, exponent = digits.as_tuple()
     doubt = Decimal((0, (2,), int(exponent))) if len(figures) > _CERTAIN else Decimal(0)
@@ -396,7 +396,7 @@ def _nearest_single(value: float) -> Any:
 
 
 def _single(value: float) -> Any:
-    """A FLOAT of a number that was rounded to a double already; where that may matter, Spark has to say."""
+    """A FLOAT of a number that was round_digits to a double already; where that may matter, Spark has to say."""
     single = _nearest_single(value)
     for other in (np.nextafter(single, np.float32(np.inf)), np.nextafter(single, np.float32(-np.inf))):
         if isfinite(float(other)) and (float(single) + float(other)) / 2 == value:
@@ -449,7 +449,7 @@ _CONVERTERS: dict[tuple[str, str], Callable[[Any, Any], Any]] = {
     ("time", "integer"): lambda value, kind: _integer(value // SECOND, kind),
     ("time", "double"): lambda value, _: value / SECOND,
 }
-"""What gives a value of a type for one of another; the type with its size goes along."""
+"""Functions that give a value of a type for one of another; the type with its size goes along."""
 
 _BLANKS = "".join(map(chr, (*range(33), 127)))
 """The characters that Spark trims before it reads a text as another type."""
@@ -579,7 +579,7 @@ def map_values(function: ValueFunction, kind: pa.DataType, *arrays: pa.Array) ->
     lists = [python_list(array) for array in arrays]
     compute: Callable[..., Any] = function
     values = [None if None in row else compute(*row) for row in zip(*lists, strict=True)]
-    return typed_array(values, kind)
+    return array_of(values, kind)
 
 
 def by_value(kind: pa.DataType, function: ValueFunction, *takes: pa.DataType, optional: int = 0) -> Evaluator:

@@ -49,7 +49,7 @@ from watersmeet.local.casts import (
     python_list,
 )
 from watersmeet.local.cells import NeedsSparkError
-from watersmeet.local.times import TIMES, listed_windows, text_of, windows_of_times
+from watersmeet.local.times import TIMES, text_of, windows_in_list, windows_of_times
 from watersmeet.local.values import NUMBERS
 from watersmeet.logical.expressions import LISTED, Expr
 from watersmeet.operators.core.condition import compare
@@ -144,7 +144,7 @@ def evaluate(expr: Expr, rows: pa.Table) -> pa.Array:
     if name in CHOICES:
         return CHOICES[name](expr, rows)
     if expr.op == "windows":
-        return listed_windows(expr, evaluate(expr.args[0], rows))
+        return windows_in_list(expr, evaluate(expr.args[0], rows))
     if name in FUNCTIONS and expr.args and not _is_negative(expr):
         return FUNCTIONS[name](expr, [evaluate(arg, rows) for arg in expr.args])
     return _repeat(_constant(expr), rows)
@@ -221,7 +221,7 @@ def _choose(rows: pa.Table, tests: Sequence[Expr | None], values: Sequence[Expr]
     kind = common_type(evaluate(value, rows.slice(0, 0)).type for value in values)
     chosen, open_ = pa.nulls(rows.num_rows, kind), np.ones(rows.num_rows, np.bool_)
     for test, value in zip(tests, values, strict=True):
-        asked, some = np.flatnonzero(open_), _select(rows, open_)
+        remaining, some = np.flatnonzero(open_), _select(rows, open_)
         if test is None:
             mine = cast(evaluate(value, some), kind)
             is_chosen = mine.is_valid().to_numpy(zero_copy_only=False)
@@ -229,7 +229,7 @@ def _choose(rows: pa.Table, tests: Sequence[Expr | None], values: Sequence[Expr]
         else:
             is_chosen = _is_true(evaluate(test, some))
             mine = cast(evaluate(value, _select(some, is_chosen)), kind)
-        places = asked[is_chosen]
+        places = remaining[is_chosen]
         mask = np.zeros(rows.num_rows, np.bool_)
         mask[places] = True
         chosen = _replace(chosen, mask, mine)
@@ -341,7 +341,7 @@ def _is_truth(wanted: bool | None, expr: Expr, values: Values) -> pa.Array:
     return value.is_null() if wanted is None else pc.fill_null(pc.equal(value, wanted), False)
 
 
-def _substring(text: str, position: int, length: int = 2**31 - 1) -> str:
+def _part_of_text(text: str, position: int, length: int = 2**31 - 1) -> str:
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
     end = min(start + length, 2**31 - 1)
     return text[max(start, 0) : max(end, 0)] if end > start else ""
@@ -527,7 +527,7 @@ CHOICES: Mapping[str, Callable[[Expr, pa.Table], pa.Array]] = {
     "window": _window,
     "session_window": _window,
 }
-"""What evaluates an expression over rows, by its operator, or the name of its call in small letters."""
+"""Evaluators of an expression over rows, by its operator, or the name of its call in small letters."""
 
 
 FUNCTIONS: Mapping[str, Evaluator] = {
@@ -572,10 +572,10 @@ FUNCTIONS: Mapping[str, Evaluator] = {
     "trim": partial(_trim_function, str.strip),
     "ltrim": partial(_trim_function, str.lstrip),
     "rtrim": partial(_trim_function, str.rstrip),
-    "substring": by_value(TEXT, _substring, TEXT, INT, INT, optional=1),
-    "substr": by_value(TEXT, _substring, TEXT, INT, INT, optional=1),
+    "substring": by_value(TEXT, _part_of_text, TEXT, INT, INT, optional=1),
+    "substr": by_value(TEXT, _part_of_text, TEXT, INT, INT, optional=1),
     "left": by_value(TEXT, lambda text, number: text[: max(number, 0)], TEXT, INT),
-    "right": by_value(TEXT, lambda text, number: _substring(text, -number) if number > 0 else "", TEXT, INT),
+    "right": by_value(TEXT, lambda text, number: _part_of_text(text, -number) if number > 0 else "", TEXT, INT),
     "replace": by_value(
         TEXT, lambda text, part, new="": text.replace(part, new) if part else text, TEXT, TEXT, TEXT, optional=1
     ),
@@ -606,4 +606,4 @@ FUNCTIONS: Mapping[str, Evaluator] = {
     "named_struct": _struct,
     "as": lambda expr, values: values[0],
 }
-"""What evaluates a call or an operator, by its name in small letters."""
+"""Evaluators of a call or an operator, by its name in small letters."""

@@ -281,7 +281,7 @@ def _from_number(size: int, expr: Expr, values: Values) -> pa.Array:
 
 
 def _to_number(size: int, expr: Expr, values: Values) -> pa.Array:
-    """``unix_seconds``, ``unix_millis`` and ``unix_micros``, rounded down."""
+    """``unix_seconds``, ``unix_millis`` and ``unix_micros``, round_digits down."""
     (times,) = values
     if times.type != TIME:
         raise NeedsSparkError(expr.sql())
@@ -289,7 +289,7 @@ def _to_number(size: int, expr: Expr, values: Values) -> pa.Array:
 
 
 def _unix_timestamp(expr: Expr, values: Values) -> pa.Array:
-    """The seconds of a time, rounded towards zero."""
+    """The seconds of a time, round_digits towards zero."""
     times = values[0] if len(expr.args) == 1 else None
     if times is None or not is_time(times.type):
         raise NeedsSparkError(expr.sql())
@@ -324,7 +324,7 @@ def _as_lists(starts: Any, ends: Any, lies_in: Any, kind: pa.DataType) -> pa.Lis
     return pa.ListArray.from_arrays(pa.array(offsets, INT), pa.StructArray.from_arrays(bounds, names=["start", "end"]))
 
 
-def listed_windows(expr: Expr, times: pa.Array) -> pa.Array:
+def windows_in_list(expr: Expr, times: pa.Array) -> pa.Array:
     """The windows of a ``windows`` expression that each time lies in; none for NULL."""
     windows = windows_in(expr)
     if not pa.types.is_timestamp(times.type):

@@ -39,7 +39,7 @@ from watersmeet.local.casts import (
     local_micros,
     map_values,
     precision_of,
-    rounded,
+    round_digits,
     session_zone,
     skip_nulls,
 )
@@ -292,7 +292,7 @@ def _half_up(number: Decimal, step: Decimal) -> Decimal:
 
 def _round_double(step: Decimal, number: float) -> float:
     # -0.0 becomes 0.0.
-    return float(rounded(number, lambda digits: _half_up(digits, step))) + 0.0 if isfinite(number) else number
+    return float(round_digits(number, lambda digits: _half_up(digits, step))) + 0.0 if isfinite(number) else number
 
 
 def _whole(rounding: str, expr: Expr, values: Values) -> pa.Array:
