@@ -254,7 +254,7 @@ _WIDE = Context(prec=400)
 
 
 def decimal_of(value: Decimal | int, kind: Any) -> Decimal:
-    """A number in a type of decimals, round_digits half up; an ArithmeticError if it does not fit."""
+    """A number in a type of decimals, rounded half up; an ArithmeticError if it does not fit."""
     number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _WIDE)
     if abs(number.scaleb(kind.scale, _WIDE)) >= 10**kind.precision:
         raise ArithmeticError(f"{value} does not fit {kind}")
@@ -376,7 +376,7 @@ def _decimal_of_double(value: float, kind: Any) -> Decimal:
 
 
 def round_digits(value: float, rounding: Callable[[Decimal], Decimal]) -> Decimal:
-    """The digits that Java prints of a number, round_digits: older versions print a few others at the end of long ones."""
+    """The digits that Java prints of a number, after rounding: older versions print others at the end of long ones."""
     digits = Decimal(repr(value))
     _, figures, exponent = digits.as_tuple()
     doubt = Decimal((0, (2,), int(exponent))) if len(figures) > _CERTAIN else Decimal(0)
@@ -396,7 +396,7 @@ def _nearest_single(value: float) -> Any:
 
 
 def _single(value: float) -> Any:
-    """A FLOAT of a number that was round_digits to a double already; where that may matter, Spark has to say."""
+    """A FLOAT of a number that was rounded to a double already; where that may matter, Spark has to say."""
     single = _nearest_single(value)
     for other in (np.nextafter(single, np.float32(np.inf)), np.nextafter(single, np.float32(-np.inf))):
         if isfinite(float(other)) and (float(single) + float(other)) / 2 == value:

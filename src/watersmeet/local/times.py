@@ -281,7 +281,7 @@ def _from_number(size: int, expr: Expr, values: Values) -> pa.Array:
 
 
 def _to_number(size: int, expr: Expr, values: Values) -> pa.Array:
-    """``unix_seconds``, ``unix_millis`` and ``unix_micros``, round_digits down."""
+    """``unix_seconds``, ``unix_millis`` and ``unix_micros``, rounded down."""
     (times,) = values
     if times.type != TIME:
         raise NeedsSparkError(expr.sql())
@@ -289,7 +289,7 @@ def _to_number(size: int, expr: Expr, values: Values) -> pa.Array:
 
 
 def _unix_timestamp(expr: Expr, values: Values) -> pa.Array:
-    """The seconds of a time, round_digits towards zero."""
+    """The seconds of a time, rounded towards zero."""
     times = values[0] if len(expr.args) == 1 else None
     if times is None or not is_time(times.type):
         raise NeedsSparkError(expr.sql())
