@@ -110,7 +110,7 @@ def _extract(name: str, value: pa.Array, expr: Expr) -> pa.Array:
         value = cast(value, TIME if name in ("hour", "minute", "second") else DATE)
     if not is_time(value.type):
         raise NeedsSparkError(expr.sql())
-    return pa.array(date_parts(local_micros(value), name), INT, mask=value.is_null().to_numpy(zero_copy_only=False))
+    return pa.array(date_parts(local_micros(value), name), INT, mask=nulls_of(value))
 
 
 _FIELDS = {
@@ -150,7 +150,7 @@ def _date_trunc(expr: Expr, values: Values) -> pa.Array:
         raise NeedsSparkError(expr.sql())
     times = as_argument(values[1], TIME)
     local = local_micros(times)
-    cut = pa.array(_cut(local, unit), BIGINT, mask=times.is_null().to_numpy(zero_copy_only=False))
+    cut = pa.array(_cut(local, unit), BIGINT, mask=nulls_of(times))
     return micros_of_local(cut, times if unit in ("D", "h", "m", "s", "ms", "us") else None)
 
 
@@ -160,12 +160,12 @@ def _trunc(expr: Expr, values: Values) -> pa.Array:
         raise NeedsSparkError(expr.sql())
     days = as_argument(values[0], DATE)
     cut = _cut(local_micros(days), unit) // DAY
-    return pa.array(cut, INT, mask=days.is_null().to_numpy(zero_copy_only=False)).cast(DATE)
+    return pa.array(cut, INT, mask=nulls_of(days)).cast(DATE)
 
 
 def _cut(local: pa.Array, unit: str) -> Any:
     """Local times at the beginning of their year, quarter, week and so on."""
-    moments = pc.fill_null(local, 0).to_numpy(zero_copy_only=False).astype("datetime64[us]")
+    moments = numpy_of(local).astype("datetime64[us]")
     if unit == "Q":
         months = moments.astype("datetime64[M]").astype(np.int64)
         cut = (months // 3 * 3).astype("datetime64[M]")
@@ -271,7 +271,7 @@ def _date_format(expr: Expr, values: Values) -> pa.Array:
     if ((columns[0] < 1) | (columns[0] > 9999)).any():
         raise NeedsSparkError(expr.sql())
     texts = [form.format(*row) for row in zip(*columns, strict=True)]
-    return pa.array(texts, TEXT, mask=times.is_null().to_numpy(zero_copy_only=False))
+    return pa.array(texts, TEXT, mask=nulls_of(times))
 
 
 def _from_number(size: int, expr: Expr, values: Values) -> pa.Array:
@@ -311,10 +311,10 @@ def windows_of_times(call: Expr, times: pa.Array) -> pa.ListArray:
     if not pa.types.is_timestamp(times.type) or not 0 < slide <= size or (is_session and size >= DAY):
         # A gap of days has calendar days.
         raise NeedsSparkError(call.sql())
-    micros = pc.fill_null(times.cast(BIGINT), 0).to_numpy(zero_copy_only=False)
+    micros = numpy_of(times.cast(BIGINT))
     latest = micros if is_session else (micros - first) // slide * slide + first
     starts = latest[:, None] - np.arange(-(-size // slide)) * slide
-    lies_in = (starts + size > micros[:, None]) & times.is_valid().to_numpy(zero_copy_only=False)[:, None]
+    lies_in = (starts + size > micros[:, None]) & ~nulls_of(times)[:, None]
     return _as_lists(starts, starts + size, lies_in, times.type)
 
 
@@ -329,11 +329,11 @@ def windows_in_list(expr: Expr, times: pa.Array) -> pa.Array:
     windows = windows_in(expr)
     if not pa.types.is_timestamp(times.type):
         raise NeedsSparkError(expr.sql())
-    micros = times.cast(BIGINT).fill_null(0).to_numpy(zero_copy_only=False)
+    micros = numpy_of(times.cast(BIGINT))
     numbers = np.arange(windows.number)
     base = (micros // windows.base * windows.base)[:, None]
     starts, ends = base + windows.start * numbers, base + windows.first_end + windows.end * numbers
-    lies_in = (ends > micros[:, None]) & times.is_valid().to_numpy(zero_copy_only=False)[:, None]
+    lies_in = (ends > micros[:, None]) & ~nulls_of(times)[:, None]
     return _as_lists(starts, ends, lies_in, times.type)
 
 
