@@ -106,7 +106,9 @@ def connectors_of(formats: Iterable[str], spark: str, present: Sequence[str] = (
 
 def formats_in(script: Script) -> list[str]:
     """The formats of all sources and sinks of a script."""
-    return [declared.format for declared in (*script.sources, *script.sinks) if declared.format is not None]
+    histories = [source.history for source in script.sources if source.history is not None]
+    declared = (*script.sources, *histories, *script.sinks)
+    return [each.format for each in declared if each.format is not None]
 
 
 # ruff: noqa: E501 - a file and its digest are one line

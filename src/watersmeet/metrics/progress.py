@@ -79,6 +79,7 @@ class Progress:
     - ``examples``: some of the rows, by operator (or source) and kind, on request; they are not stored
     - ``matched_out``, ``padded_out``: of the joins whose rows no other join takes; they add up to the rows of the
       result, before WHERE drops some
+    - ``phase``: "history" while that of a stream is read, else empty
     """
 
     query: str
@@ -111,6 +112,7 @@ class Progress:
     examples: Examples = field(default_factory=dict[str, dict[str, list[dict[str, str | None]]]], compare=False)
     matched_out: int = field(default=0, metadata=COUNTED)
     padded_out: int = field(default=0, metadata=COUNTED)
+    phase: str = ""
 
 
 def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, cores: int | None = None) -> Progress:
