@@ -90,7 +90,7 @@ OFFSETS = "offsets"
 
 
 @dataclass(frozen=True)
-class History:
+class StreamHistory:
     """The history of a stream (``AFTER format OPTIONS (...)``): what is read before the stream itself.
 
     ``until`` is the event time at which the stream takes over, or `OFFSETS`; empty: none is said. ``options`` are the
@@ -133,7 +133,7 @@ class Source:
     ends: tuple[tuple[str, str], ...] = ()
     starts: tuple[WindowStart, ...] = ()
     final_columns: tuple[str, ...] = ()
-    history: History | None = None
+    history: StreamHistory | None = None
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -103,6 +103,8 @@ def progress_summary(progress: Progress) -> str:
 
     >>> progress_summary(Progress("joined", 3, 1200, 700, 600, 100, 2, 400, seconds=1.25, marks={"o.t": 17}))
     'joined: batch 3, 1,200 rows in, 700 out, 2 late, 400 kept, 1.2 s, watermark 17'
+    >>> progress_summary(Progress("joined", 0, 10, 4, phase="history"))
+    'joined: history, batch 0, 10 rows in, 4 out, 0 kept, 0.0 s'
     """
     parts = [*([progress.phase] if progress.phase else []), f"batch {progress.batch}"]
     parts += [f"{format_count(progress.rows_in, 'row')} in", f"{progress.rows_out:,} out"]

@@ -127,7 +127,7 @@ def check_history(source: Source) -> Iterator[Refusal]:
         yield wrong("AFTER", reason, "add `until '2026-03-01 00:00:00'` to the OPTIONS of AFTER, for example.")
     elif history.until.lower() == OFFSETS:
         yield from (wrong("until", *said) for said in _wrong_offsets(source))
-    else:
+    elif source.fields:
         yield from (wrong("until", *said) for said in _wrong_until(source, history.until))
     first = source.lowercase_options.get("startingoffsets", "")
     if first.lower() == "latest":

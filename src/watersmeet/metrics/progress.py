@@ -160,6 +160,7 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
         examples=_examples(observed, joins_by_name),
         matched_out=sum_number(last, "matched"),
         padded_out=sum_number(last, "padded"),
+        phase="",
         **sum_reported(Progress, joins),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from watersmeet.catalog import NOWHERE, Amount, Field, History, Sink, Source, SourceKind, Span, Watermark
+from watersmeet.catalog import NOWHERE, Amount, Field, Sink, Source, SourceKind, Span, StreamHistory, Watermark
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.formats import FEEDS
 from watersmeet.locations import remember_secret
@@ -185,7 +185,7 @@ def _read_changes(cursor: Cursor, kind: SourceKind, before: str | None) -> str |
     return cursor.next().word.lower()
 
 
-def _read_history(cursor: Cursor, kind: SourceKind, format_: str | None) -> History | None:
+def _read_history(cursor: Cursor, kind: SourceKind, format_: str | None) -> StreamHistory | None:
     """``AFTER format OPTIONS (...)`` if it comes next."""
     first = cursor.position
     if not cursor.at("AFTER"):
@@ -200,7 +200,7 @@ def _read_history(cursor: Cursor, kind: SourceKind, format_: str | None) -> Hist
     options = read_options(cursor)
     until = next((value for name, value in options.items() if name.lower() == "until"), "")
     others = {name: value for name, value in options.items() if name.lower() != "until"}
-    return History(named, others, until.strip(), cursor.span_from(first))
+    return StreamHistory(named, others, until.strip(), cursor.span_from(first))
 
 
 def _read_order(cursor: Cursor) -> tuple[str | None, Span]:

@@ -305,9 +305,9 @@ def _read(source: Source) -> Data:
 
 
 def _read_history(source: Source) -> Data:
-    past = history_source(source)
+    archive = history_source(source)
     until = "" if source.history is None else source.history.until
-    return {"format": str(past.format).lower(), "until": until, "options": source_format(past).row_options}
+    return {"format": str(archive.format).lower(), "until": until, "options": source_format(archive).row_options}
 
 
 def _sql(expr: Expr, columns: Mapping[str, str]) -> str:

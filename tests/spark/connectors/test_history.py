@@ -6,10 +6,12 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from tests.test_docs import ROOT, blocks
 
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import read_script
@@ -65,8 +67,12 @@ def run(spark: SparkSession, folder: Path, text: str, trigger: Trigger, stop_aft
 
 def pairs(folder: Path, name: str = "seen") -> list[tuple[int, int | None]]:
     """What the sink has."""
-    lines = [json.loads(line) for file in (folder / name).glob("*.json") for line in file.read_text().splitlines()]
-    return sorted((line["id"], line.get("next")) for line in lines)
+    return sorted((row["id"], row.get("next")) for row in written(folder / name))
+
+
+def written(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a sink."""
+    return [json.loads(line) for file in folder.glob("*.json") for line in file.read_text().splitlines()]
 
 
 def test_a_history_is_read_to_its_end_and_then_the_stream(spark: SparkSession, tmp_path: Path) -> None:
@@ -91,27 +97,39 @@ def test_a_history_is_read_to_its_end_and_then_the_stream(spark: SparkSession, t
     assert sum(batch.late for batch in (*first, *second, *third)) == 0
 
 
-def test_a_new_query_reads_the_history_beside_one_that_is_past_it(
-    spark: SparkSession, kafka: str, tmp_path: Path
+def test_a_history_is_read_by_a_new_query_of_a_running_script(
+    spark: SparkSession, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The example of the guide, with a few rows of either side."""
     topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
-    topics.create(kafka, "orders-with-a-past", 2)
-    rows: list[Row] = [(n, time(52 + 2 * n)) for n in range(10)]
-    for file in (rows[:3], [*rows[3:7], (50, None)]):
-        write_history(spark, tmp_path / "history", file)
-    topics.send_rows(kafka, "orders-with-a-past", [{"id": n, "t": t} for n, t in rows[2:8]], 0)
-    topics.send_rows(kafka, "orders-with-a-past", [{"id": 60, "t": None}], 1)
-    options = f"kafka.bootstrap.servers '{kafka}', subscribe 'orders-with-a-past', value.format 'json'"
-    text = script(tmp_path, f"USING kafka OPTIONS ({options}, malformed 'drop')")
-    first = run(spark, tmp_path, text, "available_now")
-    # One row of the history has no time: it is counted. The one of the topic counts like any other.
-    assert (sum(b.malformed for b in first), sum(b.rows_in for b in first)) == (1, 9)
-    topics.send_rows(kafka, "orders-with-a-past", [{"id": n, "t": t} for n, t in rows[8:]], 1)
-    later = "CREATE SINK later" + text.partition("CREATE SINK seen")[2].replace("seen", "later")
-    both = run(spark, tmp_path, text + later, "end")
-    assert {(b.query, b.phase) for b in both} == {("seen", ""), ("later", "history"), ("later", "")}
-    expected = [*((n, n + 1 if n < 9 else None) for n in range(10)), (60, None)]
-    assert pairs(tmp_path, "seen") == pairs(tmp_path, "later") == expected
+    monkeypatch.setenv("KAFKA", kafka)
+    topics.create(kafka, "orders", 2)
+    first, second = (
+        text.replace("'/archive/", f"'{tmp_path}/").replace("'/results/", f"'{tmp_path}/").replace("'20'", "'1'")
+        for text in blocks(ROOT / "docs" / "howto" / "backfill.md", "sql")
+    )
+    first = first.replace("value.format 'json'", "value.format 'json', malformed 'drop'")
+
+    # An order of 1 every ten minutes, two hours before midnight and after it; both sides have some of them.
+    def order(n: int) -> dict[str, Any]:
+        at = f"2026-02-28 {22 + n // 6}:{n % 6}0:00" if n < 12 else f"2026-03-01 0{n // 6 - 2}:{n % 6}0:00"
+        return {"order_id": n, "item": "rug", "amount": 1.0, "at": at}
+
+    no_time = {"order_id": 99, "item": "rug", "amount": 100.0, "at": None}
+    columns = "order_id BIGINT, item STRING, amount DOUBLE, at STRING"
+    for rows in (range(7), range(7, 15)):
+        frame = spark.createDataFrame([[*order(n).values()] for n in rows] + [[*no_time.values()]], columns)
+        frame = frame.withColumn("at", F.col("at").cast("timestamp"))
+        frame.coalesce(1).write.mode("append").parquet(str(tmp_path / "orders"))
+    topics.send_rows(kafka, "orders", map(order, range(9, 18)), 0)
+    reported = run(spark, tmp_path, first, "available_now")
+    # A row of the history without a time cannot be placed: it is counted.
+    assert (sum(b.malformed for b in reported), sum(b.rows_in for b in reported)) == (2, 18)
+    topics.send_rows(kafka, "orders", map(order, range(18, 24)), 1)
+    both = run(spark, tmp_path, first + second, "end")
+    assert {(b.query, b.phase) for b in both} == {("hourly", ""), ("largest", "history"), ("largest", "")}
+    amounts = {name: [row["amount"] for row in written(tmp_path / name)] for name in ("hourly", "largest")}
+    assert amounts == {"hourly": [6.0] * 4, "largest": [1.0] * 4}
 
 
 def test_a_history_until_offsets_takes_each_record_once(spark: SparkSession, kafka: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeGuard, cast, get_args
 
-from watersmeet.catalog import Field, History, Sink, Source, Span
+from watersmeet.catalog import Field, Sink, Source, Span, StreamHistory
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.formats import SINK_FORMATS, may_be_malformed, sink_format
 from watersmeet.formats.base import CHANGES, SHOWN, Changes, SinkFormat
@@ -307,7 +307,7 @@ def with_static_sources(query: AnalyzedQuery, names: frozenset[str]) -> Analyzed
     return _with_sources(query, names, lambda source: replace(source, is_static=True))
 
 
-def with_histories(query: AnalyzedQuery, histories: Mapping[str, History]) -> AnalyzedQuery:
+def with_histories(query: AnalyzedQuery, histories: Mapping[str, StreamHistory]) -> AnalyzedQuery:
     """The query whose sources have these histories, by name in small letters."""
     return _with_sources(query, histories, lambda source: replace(source, history=histories[source.name.lower()]))
 

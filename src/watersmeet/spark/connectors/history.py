@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
-from watersmeet.catalog import OFFSETS, History, Source
+from watersmeet.catalog import OFFSETS, Source, StreamHistory
 from watersmeet.errors import refuse
 from watersmeet.formats import history_source, live_source, source_format, start_offsets
 from watersmeet.formats.delta import DeltaSource
@@ -40,7 +40,7 @@ _NOTHING = "{watersmeet-has-read-it}"
 
 
 def phase_of(checkpoint: Storage) -> Phase:
-    """What the query of a checkpoint reads of streams with a history."""
+    """The part of streams with a history that the query of a checkpoint reads."""
     return "live" if (checkpoint / MARKER).is_file() else "history"
 
 
@@ -61,7 +61,7 @@ def end_history(checkpoint: Storage, sources: Iterable[Source]) -> bool:
     return True
 
 
-def ended_histories(checkpoint: Storage) -> dict[str, History]:
+def find_ended_histories(checkpoint: Storage) -> dict[str, StreamHistory]:
     """The histories of files that the query of a checkpoint has read to their end, by source.
 
     A declaration needs them no more: what is left of them is the seam. A table of a lake is still one that Spark reads.
@@ -70,14 +70,14 @@ def ended_histories(checkpoint: Storage) -> dict[str, History]:
         return {}
     record: dict[str, Any] = json.loads((checkpoint / MARKER).read_text("utf-8"))
     histories = {
-        name: History(ended["format"], {"path": ended["path"]}, ended["until"])
+        name: StreamHistory(ended["format"], {"path": ended["path"]}, ended["until"])
         for name, ended in record["sources"].items()
     }
     return {name: history for name, history in histories.items() if history.format.lower() not in ("delta", "iceberg")}
 
 
-def _path(past: Source) -> str:
-    return past.lowercase_options.get("path", "")
+def _path(archive: Source) -> str:
+    return archive.lowercase_options.get("path", "")
 
 
 def read_history(source: Source, phase: Phase | None, read: Callable[[Source], DataFrame]) -> DataFrame:
@@ -85,20 +85,20 @@ def read_history(source: Source, phase: Phase | None, read: Callable[[Source], D
 
     ``read`` reads a source that has no history.
     """
-    past, live = history_source(source), live_source(source)
-    if phase == "live" and not isinstance(source_format(past), DeltaSource | IcebergSource):
-        past = replace(past, options={"path": f"{_path(past).rstrip('/')}/{_NOTHING}"})
-    before, after = read(past), read(live)
-    kept = _before(source, _with_errors(before, past, after.schema))
+    archive, live = history_source(source), live_source(source)
+    if phase == "live" and not isinstance(source_format(archive), DeltaSource | IcebergSource):
+        archive = replace(archive, options={"path": f"{_path(archive).rstrip('/')}/{_NOTHING}"})
+    before, after = read(archive), read(live)
+    before = _before(source, _with_errors(before, archive, after.schema))
     after = _no_rows(after) if phase == "history" else _after(source, after)
-    return kept.unionByName(after, allowMissingColumns=True)
+    return before.unionByName(after, allowMissingColumns=True)
 
 
-def _with_errors(frame: DataFrame, past: Source, live: StructType) -> DataFrame:
+def _with_errors(frame: DataFrame, archive: Source, live: StructType) -> DataFrame:
     """The rows of a history with the file of each, and with the columns that say which are malformed."""
     from watersmeet.spark.connectors.reading import with_files
 
-    frame = with_files(frame, past)
+    frame = with_files(frame, archive)
     names = [name for name in frame.columns if name not in (FILE, REASON, PLACE, VALUE)]
     row = F.to_json(F.struct(*map(quote, names)))
     errors = (
@@ -154,11 +154,11 @@ def _no_rows(frame: DataFrame) -> DataFrame:
 
 def check_columns(spark: SparkSession, source: Source) -> None:
     """Refuse files of a history that lack a declared column: Spark would read NULL."""
-    past = history_source(source)
-    if not isinstance(source_format(past), Parquet) and str(past.format).lower() != "orc":
+    archive = history_source(source)
+    if not isinstance(source_format(archive), Parquet) and str(archive.format).lower() != "orc":
         return
     try:
-        frame = spark.read.format(str(past.format)).options(**past.options).load()
+        frame = spark.read.format(str(archive.format)).options(**archive.options).load()
     except PySparkException:
         # Without files there is nothing to compare.
         return
@@ -168,5 +168,5 @@ def check_columns(spark: SparkSession, source: Source) -> None:
         reason = f"its files have no column {' and no column '.join(missing)}"
         hint = "write the files with the columns of the stream, or leave the column out of the declaration."
         raise refuse(
-            "WRONG_OPTION", format=f"AFTER {past.format}", option=f"AFTER {past.format}", reason=reason, hint=hint
+            "WRONG_OPTION", format=f"AFTER {archive.format}", option=f"AFTER {archive.format}", reason=reason, hint=hint
         )

@@ -29,7 +29,7 @@ from watersmeet.physical.nodes import read_sources as read_sources_of
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.compiler import Compiler, select_branch
 from watersmeet.spark.connectors import sink_connector
-from watersmeet.spark.connectors.history import ended_histories, phase_of
+from watersmeet.spark.connectors.history import find_ended_histories, phase_of
 from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
 from watersmeet.spark.connectors.reading import find_files, read_source, read_sources, resolve_options
 from watersmeet.spark.connectors.sinks import NewColumns, SinkTarget, check_target, target_of
@@ -326,7 +326,7 @@ class _Preparation:
 
     def _restore_histories(self, query: AnalyzedQuery, inputs: Inputs) -> tuple[AnalyzedQuery, Inputs]:
         """The query with the histories that its checkpoint is past and that are not declared any more."""
-        ended = ended_histories(self.checkpoint)
+        ended = find_ended_histories(self.checkpoint)
         sources = {s.name.lower(): s for s in self.script.sources if s.history is None and s.name in inputs.frames}
         histories = {name: history for name, history in ended.items() if name in sources}
         if not histories:

@@ -245,11 +245,11 @@ def _facts(source: Source) -> tuple[Fact, ...]:
 
 
 def _history_words(source: Source) -> str:
-    """What is read before a stream.
+    """The history of a stream, and the rows of each side.
 
-    >>> from watersmeet.catalog import Field, History, Watermark, Amount
-    >>> lag = (Watermark("t", Amount(0, True)),)
-    >>> _history_words(Source("s", (Field("t", "TIMESTAMP"),), lag, format="kafka", history=History("orc", {}, "2026")))
+    >>> from watersmeet.catalog import Field, StreamHistory, Watermark, Amount
+    >>> times, history = (Watermark("t", Amount(0, True)),), StreamHistory("orc", {}, "2026")
+    >>> _history_words(Source("s", (Field("t", "TIMESTAMP"),), times, format="kafka", history=history))
     'orc, rows with t < 2026; then kafka, rows with t >= 2026 or without a time'
     """
     history = source.history
