@@ -97,6 +97,27 @@ def test_a_history_is_read_to_its_end_and_then_the_stream(spark: SparkSession, t
     assert sum(batch.late for batch in (*first, *second, *third)) == 0
 
 
+def test_a_history_that_looks_up_a_table_waits_for_the_table_only(spark: SparkSession, tmp_path: Path) -> None:
+    for n in range(6):
+        write_history(spark, tmp_path / "history", [(n, time(n))])
+    write_live(tmp_path / "live", [(6, time(70))])
+    write_live(tmp_path / "items", [(n, None) for n in range(7)])
+    declared = script(tmp_path, f"USING json OPTIONS (path '{tmp_path}/live')").partition("INSERT")[0]
+    text = f"""
+    {declared}
+    CREATE TABLE items (id BIGINT, PRIMARY KEY (id)) USING json OPTIONS (path '{tmp_path}/items');
+    INSERT INTO seen SELECT STREAM o.id, i.id AS next FROM orders o JOIN items i ON o.id = i.id;
+    """
+    reported: list[Progress] = []
+    listeners = Listeners(on_progress=reported.append, is_interrupted=lambda: sum(b.rows_out for b in reported) == 7)
+    with pytest.raises(KeyboardInterrupt):
+        run_script(
+            read_script(text), spark=spark, storage=tmp_path / "storage", trigger="continuous", listeners=listeners
+        )
+    assert any(batch.phase and batch.rows_out for batch in reported)
+    assert pairs(tmp_path) == [(n, n) for n in range(7)]
+
+
 def test_a_history_is_read_by_a_new_query_of_a_running_script(
     spark: SparkSession, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -245,6 +245,10 @@ class WatchedQuery:
             # Batches that come later do not load anything again.
             self.loading.is_done = True
             self._notify(f"{self.loading.names} loaded, {format_count(self.loading.rows, 'row')}.")
+            if self.prepared.live is not None:
+                # A history is read with what was there at the start: it goes on from its last batch and sees that.
+                self.stop()
+                self.query = None
 
     def _handle_failure(self, error: WatersmeetError, policy: RestartPolicy) -> bool:
         self.failures += 1
