@@ -48,16 +48,18 @@ class ProgressSchema:
 
     ``temporal``: the columns whose watermarks are times. ``feeds``: the source of each side of a join, by the name of
     the join's observation and then by side, without sides that another join feeds. ``last``: the joins whose rows go
-    to no other join.
+    to no other join. ``times``: the column of a source behind a generated name, such as that of the time of groups.
     """
 
     temporal: frozenset[str] = frozenset()
     feeds: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     last: frozenset[str] = frozenset()
+    times: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def plus(self, other: ProgressSchema) -> ProgressSchema:
         """Merge two schemas."""
-        return ProgressSchema(self.temporal | other.temporal, {**self.feeds, **other.feeds}, self.last | other.last)
+        feeds, times = {**self.feeds, **other.feeds}, {**self.times, **other.times}
+        return ProgressSchema(self.temporal | other.temporal, feeds, self.last | other.last, times)
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,12 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
     joins_by_name = _joins(observed)
     joins = [*joins_by_name.values()]
     temporal = schema.temporal
-    watermarks = {n: v for n, v in _watermarks(joins, WATERMARK_PREFIX).items() if not is_internal(n)}
+    received = _watermarks(joins, OWN_WATERMARK_PREFIX)
+    own = {schema.times.get(n, n): v for n, v in received.items() if n in schema.times or not is_internal(n)}
+    # Groups come out as far as the time that they are made of has come.
+    grouped = {column: received[time] for time, column in schema.times.items() if time in received}
+    emitted = {n: v for n, v in _watermarks(joins, WATERMARK_PREFIX).items() if not is_internal(n)}
+    watermarks = {**grouped, **emitted}
     sources = _sources(observed, schema)
     last = [numbers for key, numbers in observed.items() if key in schema.last]
     seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
@@ -144,7 +151,7 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
         malformed=sum(_count_malformed(observed).values()),
         malformed_of=_count_malformed(observed),
         sources=sources,
-        own=_watermarks(joins, OWN_WATERMARK_PREFIX),
+        own=own,
         silent=frozenset(
             n.removeprefix(OWN_WATERMARK_PREFIX)
             for values in joins
