@@ -157,8 +157,10 @@ def check_columns(spark: SparkSession, source: Source) -> None:
     archive = history_source(source)
     if not isinstance(source_format(archive), Parquet) and str(archive.format).lower() != "orc":
         return
+    from watersmeet.spark.connectors.reading import load
+
     try:
-        frame = spark.read.format(str(archive.format)).options(**archive.options).load()
+        frame = load(spark, replace(archive, kind="table", options={"static": "true"}), None, archive.options)
     except PySparkException:
         # Without files there is nothing to compare.
         return
