@@ -89,37 +89,30 @@ def read_history(source: Source, phase: Phase | None, read: Callable[[Source], D
     if phase == "live" and not isinstance(source_format(archive), DeltaSource | IcebergSource):
         archive = replace(archive, options={"path": f"{_path(archive).rstrip('/')}/{_NOTHING}"})
     before, after = read(archive), read(live)
-    before = _before(source, _with_errors(before, archive, after.schema))
+    before = _before(source, before, archive, after.schema)
     after = _no_rows(after) if phase == "history" else _after(source, after)
     return before.unionByName(after, allowMissingColumns=True)
 
 
-def _with_errors(frame: DataFrame, archive: Source, live: StructType) -> DataFrame:
-    """The rows of a history with the file of each, and with the columns that say which are malformed."""
+def _before(source: Source, frame: DataFrame, archive: Source, live: StructType) -> DataFrame:
+    """The rows of a history before the seam, with the file of each; those that cannot be placed are malformed."""
     from watersmeet.spark.connectors.reading import with_files
 
     frame = with_files(frame, archive)
-    names = [name for name in frame.columns if name not in (FILE, REASON, PLACE, VALUE)]
-    row = F.to_json(F.struct(*map(quote, names)))
-    errors = (
-        [F.lit(None).cast("string").alias(REASON), place_of(file=F.input_file_name()).alias(PLACE)]
-        if REASON not in frame.columns
-        else [F.col(quote(REASON)), F.col(quote(PLACE))]
-    )
-    text = row if VALUE not in frame.columns else F.coalesce(F.col(quote(VALUE)).cast("string"), row)
-    type_ = live[VALUE].dataType if VALUE in live.names else "string"
-    carried = [quote(name) for name in (*names, *([FILE] if FILE in frame.columns else []))]
-    return frame.select(*carried, *errors, text.cast(type_).alias(VALUE))
-
-
-def _before(source: Source, frame: DataFrame) -> DataFrame:
-    """The rows of a history before the seam; those of which that cannot be said are malformed."""
     columns, is_before = _seam(source)
     missing = [
         F.when(F.col(quote(column)).isNull(), F.lit(f"it is of the history, and `{column}` has no value"))
         for column in columns
     ]
-    frame = frame.withColumn(REASON, F.coalesce(F.col(quote(REASON)), *missing))
+    names = [name for name in frame.columns if name not in (FILE, REASON, PLACE, VALUE)]
+    row, has_errors = F.to_json(F.struct(*map(quote, names))), REASON in frame.columns
+    reason = F.coalesce(*([F.col(quote(REASON))] if has_errors else []), *missing)
+    place = F.col(quote(PLACE)) if has_errors else place_of(file=F.input_file_name())
+    text = F.coalesce(F.col(quote(VALUE)).cast("string"), row) if has_errors else row
+    # Only malformed rows become text.
+    value = F.when(reason.isNotNull(), text).cast(live[VALUE].dataType if VALUE in live.names else "string")
+    carried = [quote(name) for name in (*names, *([FILE] if FILE in frame.columns else []))]
+    frame = frame.select(*carried, reason.alias(REASON), place.alias(PLACE), value.alias(VALUE))
     return frame.where(F.col(quote(REASON)).isNotNull() | is_before)
 
 
