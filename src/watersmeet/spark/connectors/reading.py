@@ -25,13 +25,14 @@ from pyspark.sql.types import DataType, StructType
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
-from watersmeet.formats import OWN, check_source, feed_of, source_format
+from watersmeet.formats import OWN, check_history, check_source, feed_of, history_source, source_format
 from watersmeet.formats.base import SourceFormat
 from watersmeet.formats.records import ddl
 from watersmeet.locations import local_path
 from watersmeet.logical.nodes import Query, Script, scans
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.spark.connectors import decode_changes, source_connector
+from watersmeet.spark.connectors.history import Phase, check_columns, read_history
 from watersmeet.spark.connectors.malformed import decode_path, error_columns, fit_column
 from watersmeet.spark.connectors.records import (
     DELETE,
@@ -48,11 +49,14 @@ from watersmeet.spark.private.files import Folder, file_exists, folder_of
 from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.refusals import is_of_database, is_unknown_format, unreadable_source
 
-Reads = Literal["declared", "all now"]
-"""The mode of reading: as ``declared``, a stream as such; or ``all now``, its current rows, as a batch."""
+Reads = Literal["declared", "all now"] | Phase
+"""The mode of reading: as ``declared``, a stream as such; or ``all now``, its current rows, as a batch. Of a stream
+with a history also the phase: one without is read as declared."""
 
 
-def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+def read_sources(
+    spark: SparkSession, script: Script, frames: Mapping[str, DataFrame], reads: Reads = "declared"
+) -> dict[str, DataFrame]:
     """The DataFrame of every source that the script's queries read; all refusals together.
 
     Names compare without case. A source goes by the name of its declaration, else by that of its DataFrame.
@@ -70,7 +74,7 @@ def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataF
                 frame = frames[names[name]]
                 inputs[names[name] if source is None else source.name] = _as_declared(script, source, frame)
             elif source is not None:
-                inputs[source.name] = read_source(spark, script, source)
+                inputs[source.name] = read_source(spark, script, source, reads)
         except WatersmeetError as error:
             refusals += error.refusals
     if refusals:
@@ -83,9 +87,13 @@ def read_source(spark: SparkSession, script: Script, source: Source, reads: Read
     place = script.place(source.span)
     if source.format is None:
         raise refuse("MISSING_FRAME", place, source=source.name)
+    if source.history is not None and reads == "declared":
+        raise refuse("HISTORY_OF_A_FRAME", place, source=source.name)
     if not is_remote():
         # A Connect server has its own files and network, and reports what is missing.
         _check_path(script, source)
+        if source.history is not None and reads != "live":
+            _check_path(script, history_source(source))
         missing = [replace(refusal, place=place) for refusal in source_format(source).check_reachable()]
         if missing:
             raise WatersmeetError(missing)
@@ -127,10 +135,15 @@ def is_static(source: Source) -> bool:
 
 
 def _read(spark: SparkSession, source: Source, reads: Reads) -> DataFrame:
-    wrong = [*check_source(source)]
+    wrong = [*check_source(source), *check_history(source)]
     if wrong:
         raise WatersmeetError(wrong)
     once = replace(source, kind="table", options={**source.options, "static": "true"})
+    if source.history is not None:
+        if reads != "live":
+            check_columns(spark, source)
+        phase = None if reads == "all now" else "live" if reads == "live" else "history"
+        return read_history(source, phase, lambda part: _read(spark, part, reads))
     connector, feed = source_connector(once if reads == "all now" else source), feed_of(source)
     options = {name: value for name, value in source.options.items() if name.lower() not in OWN}
     rows = connector.load(spark, feed.schema(connector.format), {**feed.options, **options})
@@ -360,7 +373,10 @@ def find_files(
     if is_remote() or any(spark.conf.get(name, usual) != usual for name, usual in SETTINGS.items()):
         return {}
     sources = [source for source in script.sources if source.name not in frames and not _has_changes(source)]
-    plain = [s for s in sources if source_format(s).can_read_columns() and s.name not in by_spark]
+    plain = [
+        s for s in sources
+        if s.history is None and source_format(s).can_read_columns() and s.name not in by_spark
+    ]  # fmt: skip
     reader = {s.name: spark.readStream.format("binaryFile").schema(FILES_SCHEMA).options(**s.options) for s in plain}
     files = {s.name: (s, reader[s.name].load()) for s in plain}
     return {

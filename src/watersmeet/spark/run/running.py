@@ -162,7 +162,7 @@ def _run(
 
     def pass_of(queries: list[Prepared]) -> list[Prepared]:
         if queries and not (failed and policy.others == "stop"):
-            watch(queries, actions, listeners, policy, failed, available_now=available_now)
+            watch([query.current for query in queries], actions, listeners, policy, failed, available_now=available_now)
         return [query for query in prepared if query.name not in failed]
 
     going_on = pass_of(prepared)
@@ -271,7 +271,8 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     else:
         writer = encode_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
     writer = writer.queryName(prepared.name).option("checkpointLocation", location_of(prepared.checkpoint))
-    if available_now:
+    if available_now or prepared.live is not None:
+        # Also a history, which has an end.
         writer = writer.trigger(availableNow=True)
     owner = Owner((prepared.built.signature,), sinks=prepared.sinks)
     try:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 from uuid import uuid4
@@ -27,7 +27,8 @@ from watersmeet.locations import location_of, write_whole
 from watersmeet.metrics.logs import guard_observer
 from watersmeet.metrics.progress import Progress, Totals, progress_of
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
-from watersmeet.physical import QueryPlan, input_times
+from watersmeet.physical import QueryPlan, input_times, read_sources
+from watersmeet.spark.connectors.history import end_history
 from watersmeet.spark.connectors.static import Loading
 from watersmeet.spark.folders import own_folder
 from watersmeet.spark.private.files import open_storage
@@ -226,6 +227,12 @@ class WatchedQuery:
         self.query = None
         if error is not None:
             return self._handle_failure(self.actions.why(error, self.prepared), policy)
+        sources = read_sources(self.prepared.built.plan.relation)
+        if self.prepared.live is not None and end_history(self.prepared.checkpoint, sources):
+            self.prepared = self.prepared.live
+            names = " and ".join(dict.fromkeys(source.name for source in sources if source.history is not None))
+            self._notify(f"the history of {names} is read; the stream follows.")
+            return True
         self.listeners.on_end(self.prepared.name)
         return False
 
@@ -238,6 +245,10 @@ class WatchedQuery:
             # Batches that come later do not load anything again.
             self.loading.is_done = True
             self._notify(f"{self.loading.names} loaded, {format_count(self.loading.rows, 'row')}.")
+            if self.prepared.live is not None:
+                # A history is read with what was there at the start: it goes on from its last batch and sees that.
+                self.stop()
+                self.query = None
 
     def _handle_failure(self, error: WatersmeetError, policy: RestartPolicy) -> bool:
         self.failures += 1
@@ -275,8 +286,8 @@ class WatchedQuery:
             self.listeners.on_life(self.prepared.name)
 
     def _take_batch(self, reported: Mapping[str, Any], cores: int | None) -> None:
-        schema = self.prepared.built.reading
-        self.listeners.on_progress(progress_of(self.prepared.name, reported, schema, cores))
+        progress = progress_of(self.prepared.name, reported, self.prepared.built.reading, cores)
+        self.listeners.on_progress(replace(progress, phase="" if self.prepared.live is None else "history"))
 
     def _notify(self, text: str) -> None:
         self.listeners.on_news(f"{self.prepared.name}: {text}")
