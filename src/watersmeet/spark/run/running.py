@@ -40,7 +40,14 @@ from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import without_plan
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.private.writers import sources_of
-from watersmeet.spark.refusals import first_line, kafka_failure, last_cause, report_spark_death, start_failure
+from watersmeet.spark.refusals import (
+    first_line,
+    kafka_failure,
+    last_cause,
+    report_spark_death,
+    start_failure,
+    storage_failure,
+)
 from watersmeet.spark.run.build import PlannedQuery
 from watersmeet.spark.run.prepare import Prepared, StartOptions, prepare
 from watersmeet.spark.run.rebuild import rebuild
@@ -327,7 +334,7 @@ def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
     broken = state_damage(text)
     if broken is not None:
         return broken
-    unreachable = kafka_failure(text, prepared.endpoints)
+    unreachable = kafka_failure(text, prepared.endpoints) or storage_failure(text)
     if unreachable is not None:
         return unreachable
     reason = last_cause(text)
