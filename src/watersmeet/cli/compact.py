@@ -26,6 +26,8 @@ from watersmeet.locations import Storage, has_scheme, local_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from watersmeet.spark.private.files import Folder
+
 
 _GLOB = re.compile(r"[*?\[{]")
 
@@ -34,7 +36,7 @@ def compact_project(path: Path, sink: str | None, sizes: tuple[float, float], cl
     """Merge the small files of all file sinks of a project, or of one."""
     opened = open_script(path, "absolute")
     check_external_references(opened)
-    from watersmeet.spark.connectors.compaction import Compaction, Sizes, sink_folder
+    from watersmeet.spark.connectors.compaction import Compaction, Sizes, folder_of_sink
     from watersmeet.spark.connectors.reading import resolve_options
     from watersmeet.spark.state.owner import lock_storage
 
@@ -50,7 +52,7 @@ def compact_project(path: Path, sink: str | None, sizes: tuple[float, float], cl
         checkpoints = checkpoints_at(storage)
         for target in _select_sinks(script.sinks, sink):
             reason = _obstacle(target, script.sources, spark, is_connect=cluster.remote is not None)
-            done = -1 if reason else _last_committed(sink_folder(target, spark), target.format, checkpoints)
+            done = -1 if reason else _last_committed(folder_of_sink(target, spark), target.format, checkpoints)
             reason = reason or ("this storage has no checkpoint of the query that writes it" if done is None else None)
             if reason is not None and sink is not None:
                 hint = "leave it as it is; `watersmeet run --once` at intervals writes fewer and larger files."
@@ -88,8 +90,9 @@ def _obstacle(
     sink: Sink, sources: Sequence[Source], spark: Callable[[], SparkSession], *, is_connect: bool
 ) -> str | None:
     """The reason why the files of a sink must stay as they are; None: they can be merged."""
-    from watersmeet.spark.connectors.compaction import COLUMNAR, TEXT, sink_folder
+    from watersmeet.spark.connectors.compaction import COLUMNAR, TEXT, folder_of_sink
     from watersmeet.spark.connectors.files import LOG
+    from watersmeet.spark.private.files import place_of
 
     format_, options = sink_format(sink), sink.lowercase_options
     folder = local_path(options.get(PATH, ""))
@@ -103,7 +106,7 @@ def _obstacle(
         return f"`changes '{format_.changes}'` has folders per batch or per version"
     if "encoding" in options or "charset" in options:
         return "files with an encoding of their own cannot be concatenated"
-    if (sink_folder(sink, spark) / LOG).exists():
+    if (place_of(folder_of_sink(sink, spark)) / LOG).exists():
         return "an earlier version wrote it; run the query once"
     readers = [source.name for source in sources if _reads(source, folder)]
     return f"`{readers[0]}` reads the folder, and would read merged rows again" if readers else None
@@ -120,14 +123,14 @@ def _reads(source: Source, folder: str) -> bool:
     return read.is_relative_to(written) or written.is_relative_to(read)
 
 
-def _last_committed(folder: Storage, format: str, checkpoints: Sequence[Storage]) -> int | None:
+def _last_committed(folder: Folder, format: str, checkpoints: Sequence[Storage]) -> int | None:
     """The last finished batch of the checkpoint that a folder belongs to; None: that checkpoint is not here."""
     from watersmeet.spark.connectors.files import OWNER
     from watersmeet.spark.connectors.sinks import BatchPlans
     from watersmeet.spark.private.files import folder_of
     from watersmeet.spark.private.introspection import query_id
 
-    text = folder_of(None, folder).read(OWNER)
+    text = folder.read(OWNER)
     if text is None:
         return -1
     try:

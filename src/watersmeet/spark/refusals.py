@@ -150,7 +150,7 @@ _SILENT_STORAGE = re.compile(
     r"|AWSApiCallTimeoutException|AWSServiceThrottledException|AWSStatus5\d\dException|ServiceUnavailable"
     r"|EOFException: End of File Exception between)\b"
 )
-"""What Hadoop's file systems say when their servers do not answer, or do not serve yet."""
+"""Errors of Hadoop's file systems whose servers do not answer, or do not serve yet."""
 _FILE_SYSTEM = re.compile(r"org\.apache\.hadoop\.(?:fs|hdfs|ipc|net)\.")
 _OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified|does not support", re.IGNORECASE)
 _ABSENT_TOPIC = re.compile(r"UnknownTopicOrPartitionException|Topic (?P<topic>\S+) not present in metadata")

@@ -36,13 +36,11 @@ from watersmeet.spark.connectors.files import (
     finish_swap,
     make_merged_name,
 )
-from watersmeet.spark.private.files import delete_tree, open_file, open_storage
+from watersmeet.spark.private.files import Folder, LocalFolder, folder_of, open_file, place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
-
-    from watersmeet.spark.private.files import HadoopStorage
 
 TEXT, COLUMNAR = ("csv", "json", "text"), ("orc", "parquet")
 _MOST = 10_000
@@ -88,25 +86,30 @@ class Compaction:
     spark: Callable[[], SparkSession]
 
     @cached_property
-    def place(self) -> Storage:
+    def folder(self) -> Folder:
         """The folder of the sink."""
-        return sink_folder(self.sink, self.spark)
+        return folder_of_sink(self.sink, self.spark)
+
+    @property
+    def place(self) -> Storage:
+        """The place of that folder."""
+        return place_of(self.folder)
 
     def compact(self) -> tuple[int, int]:
         """The number of files of rows that the folder had, and that it has now."""
-        place, hidden = self.place, self.place / COMPACTION_FOLDER
-        finish_swap(place)
-        delete_tree(hidden)
+        folder = self.folder
+        finish_swap(folder)
+        folder.delete(COMPACTION_FOLDER)
         files = {name: size for name, size in self._sizes().items() if batch_of(name) is not None}
         after = len(files)
         for group in self._groups(files):
-            hidden.mkdir(parents=True)
+            (self.place / COMPACTION_FOLDER).mkdir(parents=True)
             suffix = self._rewrite(group) if self.sink.format.lower() in COLUMNAR else self._concatenate(group)
             first, last = min(file.first for file in group), max(file.last for file in group)
             merged = make_merged_name(first, last, uuid4().hex[:8], suffix)
-            begin_swap(place, Swap(merged, [file.name for file in group]))
-            finish_swap(place)
-            delete_tree(hidden)
+            begin_swap(folder, Swap(merged, [file.name for file in group]))
+            finish_swap(folder)
+            folder.delete(COMPACTION_FOLDER)
             after += 1 - len(group)
         return len(files), after
 
@@ -114,7 +117,7 @@ class Compaction:
         """The sizes of the files of the folder, by name."""
         if is_local(self.place):
             return {file.name: file.stat().st_size for file in sorted(self.place.iterdir()) if file.is_file()}
-        return cast("HadoopStorage", self.place).sizes("")
+        return self.folder.sizes("")
 
     def _groups(self, sizes: Mapping[str, int]) -> Iterator[list[SmallFile]]:
         """Small files that can be one file, in the order of their batches."""
@@ -202,15 +205,14 @@ class Compaction:
         """Write the rows of all files to one with Spark, and compare them; return the suffix of its name."""
         rows = self._load([file.name for file in group])
         options = {name: value for name, value in sink_format(self.sink).options.items() if name.lower() != PATH}
-        output = self.place / COMPACTION_FOLDER / "output"
         writer = rows.coalesce(1).write.format(self.sink.format).options(**{**options, "maxRecordsPerFile": "0"})
-        writer.mode("overwrite").save(location_of(output))
-        files = [file for file in output.iterdir() if file.name.startswith("part-")]
-        written = [f"{COMPACTION_FOLDER}/output/{file.name}" for file in files]
+        writer.mode("overwrite").save(location_of(self.place / COMPACTION_FOLDER / "output"))
+        names = [name for name in self.folder.names(f"{COMPACTION_FOLDER}/output") if name.startswith("part-")]
+        written = [f"{COMPACTION_FOLDER}/output/{name}" for name in names]
         if len(written) != 1 or checksum_rows(self._load(written)) != checksum_rows(rows):
             raise self._differs(group[0].name)
-        files[0].rename(self.place / ROWS)
-        return files[0].name.partition(".")[2]
+        self.folder.move(written[0], ROWS)
+        return names[0].partition(".")[2]
 
     def _load(self, names: Sequence[str]) -> DataFrame:
         """The rows of files. No setting of the session lets Spark skip one of them."""
@@ -223,10 +225,10 @@ class Compaction:
         return refuse("NOT_COMPACTED", sink=self.sink.name, reason=reason, hint="try again while nothing writes there.")
 
 
-def sink_folder(sink: Sink, spark: Callable[[], SparkSession]) -> Storage:
+def folder_of_sink(sink: Sink, spark: Callable[[], SparkSession]) -> Folder:
     """The folder of a sink; ``spark`` is started if it is not on this machine."""
     path = local_path(sink.lowercase_options[PATH])
-    return open_storage(spark(), path) if has_scheme(path) else Path(path)
+    return folder_of(spark(), path) if has_scheme(path) else LocalFolder(Path(path))
 
 
 def checksum_rows(rows: DataFrame) -> dict[str, Any]:

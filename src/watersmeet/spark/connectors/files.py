@@ -37,7 +37,7 @@ from pyspark.sql import is_remote
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.base import PATH
 from watersmeet.formats.files import FileSink, NamedColumns, TextSource
-from watersmeet.locations import Storage, has_scheme, is_local, local_path
+from watersmeet.locations import has_scheme, is_local, local_path
 from watersmeet.logical.expressions import quote
 from watersmeet.spark.connectors.malformed import fit_column, load_text
 from watersmeet.spark.connectors.ranges import fields_of, widen_file, widen_orc, widen_schema
@@ -64,7 +64,6 @@ from watersmeet.spark.private.files import (
     folder_of,
     has_local_executors,
     is_reachable,
-    open_storage,
     place_of,
 )
 from watersmeet.spark.private.introspection import query_id
@@ -109,16 +108,16 @@ def batch_range(name: str) -> tuple[int, int] | None:
     return None if match is None else (int(match[2]), int(match[1]))
 
 
-def has_unfinished_swap(place: Storage) -> bool:
+def has_unfinished_swap(folder: Folder) -> bool:
     """Whether a swap was interrupted: rows of the folder may be only in the hidden merged file."""
-    return (place / JOURNAL).is_file()
+    return (place_of(folder) / JOURNAL).is_file()
 
 
-def begin_swap(place: Storage, swap: Swap) -> None:
+def begin_swap(folder: Folder, swap: Swap) -> None:
     """Write the journal of a swap whose merged file is complete, so that it survives a power failure."""
-    text = json.dumps(asdict(swap))
+    text, place = json.dumps(asdict(swap)), place_of(folder)
     if not is_local(place):
-        (place / JOURNAL).write_text(text)
+        folder.write(JOURNAL, text)
         return
     sync(place / ROWS)
     hidden = place / f"{JOURNAL}.new"
@@ -128,28 +127,26 @@ def begin_swap(place: Storage, swap: Swap) -> None:
     sync(place / COMPACTION_FOLDER)
 
 
-def finish_swap(place: Storage) -> None:
+def finish_swap(folder: Folder) -> None:
     """Complete a swap: delete the replaced files, then show the merged file."""
-    journal, staged = place / JOURNAL, place / ROWS
-    try:
-        text = journal.read_text("utf-8", "replace")
-    except (FileNotFoundError, NotADirectoryError):
+    text, place = folder.read(JOURNAL), place_of(folder)
+    if text is None:
         return
     try:
         swap = Swap(**json.loads(text))
     except (ValueError, TypeError):
-        difference = f"{journal} was not written by Watersmeet"
+        difference = f"{place / JOURNAL} was not written by Watersmeet"
         raise refuse("FOLDER_OF_ANOTHER_SINK", folder=place, difference=difference) from None
-    is_staged = staged.is_file()
+    is_staged = (place / ROWS).is_file()
     # Without the merged file, which someone must have deleted, the old files are all there is.
     if is_staged or (place / swap.merged).is_file():
         for name in swap.replaces:
-            (place / name).unlink(missing_ok=True)
+            folder.delete(name)
         if is_staged:
-            staged.rename(place / swap.merged)
+            folder.move(ROWS, swap.merged)
         if is_local(place):
             sync(place)
-    journal.unlink()
+    folder.delete(JOURNAL)
 
 
 def sync(path: Path) -> None:
@@ -263,7 +260,7 @@ class Files:
         checkpoint = str(target.checkpoint)
         now = FolderOwner(target.query, target.sink.format.lower(), checkpoint, query_id(target.checkpoint))
         names = [name for name in folder.names() if not name.startswith(".")]
-        is_swapping = not names and has_unfinished_swap(place_of(folder))
+        is_swapping = not names and has_unfinished_swap(folder)
         text = folder.read(OWNER) if names or is_swapping else None
         if text is None:
             if CURRENT in names and target.changes != "snapshot":
@@ -399,7 +396,7 @@ class Files:
 
     def _open(self, folder: Folder, owner: FolderOwner, number: int) -> None:
         """Make the folder one of ours that ends before a batch. Done twice it is done once."""
-        finish_swap(place_of(folder))
+        finish_swap(folder)
         names = folder.names()
         self._check_merged(names, number)
         last = _last(folder)
@@ -558,9 +555,9 @@ class FileSinkConnector(SinkConnector[FileSink]):
         """Finish a compaction that was interrupted, so that readers find all rows before the first batch."""
         path = local_path(self.target.sink.lowercase_options[PATH])
         if not has_scheme(path):
-            finish_swap(Path(path))
+            finish_swap(LocalFolder(Path(path)))
         elif rows is not None and is_reachable(rows.sparkSession, path):
-            finish_swap(open_storage(rows.sparkSession, path))
+            finish_swap(folder_of(rows.sparkSession, path))
 
     @property
     def checks_lease(self) -> bool:

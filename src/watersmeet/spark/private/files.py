@@ -568,7 +568,7 @@ class HadoopStorage:
         try:
             with _as_os_errors():
                 entries = self.files.listStatus((self / name if name else self).path)
-                return {str(entry.getPath().getName()): int(entry.getLen()) for entry in entries}
+                return {str(entry.getPath().getName()): int(entry.getLen()) for entry in entries if entry.isFile()}
         except FileNotFoundError:
             return {}
 
@@ -597,7 +597,7 @@ class HadoopFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """The place of the next byte."""
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
