@@ -151,7 +151,7 @@ _SILENT_STORAGE = re.compile(
     r"|EOFException: End of File Exception between)\b"
 )
 """Errors of Hadoop's file systems whose servers do not answer, or do not serve yet."""
-_FILE_SYSTEM = re.compile(r"org\.apache\.hadoop\.(?:fs|hdfs|ipc|net)\.")
+_FILE_SYSTEM = re.compile(r"org\.apache\.hadoop\.(?:fs|hdfs|ipc|net)\.|\bStorageError\b")
 _OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified|does not support", re.IGNORECASE)
 _ABSENT_TOPIC = re.compile(r"UnknownTopicOrPartitionException|Topic (?P<topic>\S+) not present in metadata")
 _SILENT_DATABASE = ("java.net.", "FAILED_JDBC.CONNECTION")
