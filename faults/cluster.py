@@ -22,7 +22,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -259,7 +259,7 @@ def wait_for_all(run: Run, began: float, queries: int) -> float | None:
 
 
 @contextmanager
-def start_storages(folder: Path, names: Sequence[str]) -> Iterator[dict[str, tuple[str, dict[str, str], Hdfs | None]]]:
+def start_storages(folder: Path, names: Sequence[str]) -> Generator[dict[str, tuple[str, dict[str, str], Hdfs | None]]]:
     """The storages of groups: address, settings, and the HDFS that can be killed."""
     made: dict[str, tuple[str, dict[str, str], Hdfs | None]] = {}
     hdfs: Hdfs | None = None
