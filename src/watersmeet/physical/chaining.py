@@ -53,6 +53,12 @@ def chain_operators(plan: QueryPlan, types: Types, groups: ChainGroups | None = 
     return replace(plan, relation=plan.relation.transform(_ChainWalk(types, groups).chain))
 
 
+def may_chain(plan: QueryPlan) -> bool:
+    """Whether some joins of a plan run together, or could if they were not kept separate."""
+    ports = (port for join in join_plans(plan.relation) for port in join.ports)
+    return any(port.is_chained or port.unchained_reason == OFF for port in ports)
+
+
 def chain_groups(relation: RelationPlan) -> ChainGroups:
     """The stages that run together."""
     joins = join_plans(relation)
