@@ -172,6 +172,8 @@ class _ChainWalk:
         before = link.join
         if any(port_plan.route != "key" or port_plan.shard_by for port_plan in (*join.ports, *before.ports)):
             return "without an equality rows go to other shards"
+        if any(port_plan.skew is not None for port_plan in (*join.ports, *before.ports)):
+            return "rows of a skewed key are in several shards"
         if (
             before.post_filters
             or port.predicates
