@@ -228,12 +228,16 @@ class SkewedKeys:
         [True, False, False]
         """
         column = rows.column(self.column)
-        is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        if not is_text and not pa.types.is_integer(column.type):
+        types = pa.types
+        is_text = (
+            types.is_string(column.type) or types.is_large_string(column.type) or types.is_string_view(column.type)
+        )
+        if not is_text and not types.is_integer(column.type):
             return np.zeros(len(column), np.bool_)
+        # Both sides are compared alike, whatever the width of their integers.
+        type_ = pa.string() if is_text else pa.int64()
         values = [value for value in self.values if isinstance(value, str) == is_text]
-        column = column if is_text else column.cast(pa.int64())
-        is_skewed = pc.is_in(column, value_set=pa.array(values, column.type), skip_nulls=True)
+        is_skewed = pc.is_in(column.cast(type_), value_set=pa.array(values, type_), skip_nulls=True)
         return is_skewed.to_numpy() if isinstance(column, pa.ChunkedArray) else is_skewed.to_numpy(zero_copy_only=False)
 
 
