@@ -127,10 +127,9 @@ def test_an_interval_join_with_skewed_keys_is_its_definition_in_several_shards(d
 
 def test_skewed_keys_are_spread_and_copied() -> None:
     """One key fills all shards of the spread side, and each row of the other side is in each of them."""
-    join = IntervalJoinOperator(
-        "inner", *(Port((f"{s}.k", f"{s}.v"), (f"{s}.t",), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr"), -5, 5,
-        (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5)),
-    )  # fmt: skip
+    left_port, right_port = (Port((f"{s}.k", f"{s}.v"), (f"{s}.t",), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr")
+    bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
+    join = IntervalJoinOperator("inner", left_port, right_port, -5, 5, bounds)
     sharded = Sharded(join, 4, skew=(SkewedKeys("l.k", (7,)), SkewedKeys("r.k", (7,), is_copied=True)))
     left, right = (
         pa.table({f"{s}.k": pa.array([7] * n), f"{s}.v": pa.array(range(n)), f"{s}.t": pa.array([3] * n)})

@@ -152,16 +152,18 @@ def apply_hints(draft: Draft) -> Draft:
 
     A hint never changes the result. One that no join can follow is refused, so that its author does not count on it.
     """
-    refusals = list[Refusal]()
-    for hint in _hints(draft.query.relation) if draft.relation is not None else ():
-        sides = [(join, side) for join in joins(draft.relation) if (side := _skewed_side(join, hint)) is not None]
+    relation, refusals = draft.relation, list[Refusal]()
+    if relation is None:
+        return draft
+    for hint in _hints(draft.query.relation):
+        conditional_joins = (join for join in joins(relation) if isinstance(join, ConditionalJoin))
+        sides = [(join, side) for join in conditional_joins if (side := _skewed_side(join, hint)) is not None]
         reasons = [reason for join, side in sides if (reason := _why_not_followed(draft, join, side)) is not None]
         if not sides and not draft.refusals:
             reasons = [f"no join compares {hint.relation}.{hint.column} with = to a column of its other side"]
         refusals += (_refuse_hint(draft, hint, reason) for reason in reasons[:1])
-        if not reasons:
-            draft = replace(draft, relation=_with_skew(draft.relation, sides))
-    return draft.with_refusals(refusals)
+        relation = relation if reasons else _with_skew(relation, sides)
+    return replace(draft, relation=relation).with_refusals(refusals)
 
 
 def _hints(relation: Relation) -> Iterator[SkewHint]:
@@ -171,10 +173,9 @@ def _hints(relation: Relation) -> Iterator[SkewHint]:
         yield from _hints(side)
 
 
-def _skewed_side(join: AnalyzedRelation, hint: SkewHint) -> SkewedSide | None:
+def _skewed_side(join: ConditionalJoin, hint: SkewHint) -> SkewedSide | None:
     """The side of a join that a hint is about."""
-    keys = join.keys if isinstance(join, ConditionalJoin) else ()
-    sides = ((port, number, expr) for number, pair in enumerate(keys) for port, expr in enumerate(pair))
+    sides = ((port, number, expr) for number, pair in enumerate(join.keys) for port, expr in enumerate(pair))
     return next((SkewedSide(port, number, hint.values) for port, number, expr in sides if _is_column(expr, hint)), None)
 
 
@@ -188,16 +189,20 @@ def _why_not_followed(draft: Draft, join: ConditionalJoin, side: SkewedSide) -> 
     """The reason why a join cannot follow a hint."""
     family = draft.family_of(join)
     reason = None if family is None else family.why_not_skewed(join, side.port)
-    if reason is None and join.skew is not None:
-        reason = "another hint is about the same join; name all values in one"
+    if reason is not None:
+        return reason
+    if join.skew is not None:
+        return "another hint is about the same join; name all values in one"
     expr = join.keys[side.key][side.port]
     type_ = type_of(expr, sources_by_alias(join.inputs[side.port]))
-    wanted = None if type_ is None else int if type_.upper() in INTEGERS else str if type_.upper() == "STRING" else bool
-    if reason is None and wanted is bool:
+    if type_ is None:
+        return None
+    is_text = type_.upper() == "STRING"
+    if not is_text and type_.upper() not in INTEGERS:
         return f"{expression_in_words(expr)} is of type {type_}; keys of a hint are integers or strings"
-    if reason is None and wanted is not None and not all(isinstance(value, wanted) for value in side.values):
+    if any(isinstance(value, str) != is_text for value in side.values):
         return f"{expression_in_words(expr)} is of type {type_}, and a value of the hint is not"
-    return reason
+    return None
 
 
 def _with_skew(relation: AnalyzedRelation, sides: list[tuple[ConditionalJoin, SkewedSide]]) -> AnalyzedRelation:
