@@ -157,7 +157,7 @@ def apply_hints(draft: Draft) -> Draft:
         return draft
     for hint in _hints(draft.query.relation):
         conditional_joins = (join for join in joins(relation) if isinstance(join, ConditionalJoin))
-        sides = [(join, side) for join in conditional_joins if (side := _skewed_side(join, hint)) is not None]
+        sides = [(join, side) for join in conditional_joins if (side := _side_with_skew(join, hint)) is not None]
         reasons = [reason for join, side in sides if (reason := _why_not_followed(draft, join, side)) is not None]
         if not sides and not draft.refusals:
             reasons = [f"no join compares {hint.relation}.{hint.column} with = to a column of its other side"]
@@ -173,7 +173,7 @@ def _hints(relation: Relation) -> Iterator[SkewHint]:
         yield from _hints(side)
 
 
-def _skewed_side(join: ConditionalJoin, hint: SkewHint) -> SkewedSide | None:
+def _side_with_skew(join: ConditionalJoin, hint: SkewHint) -> SkewedSide | None:
     """The side of a join that a hint is about."""
     sides = ((port, number, expr) for number, pair in enumerate(join.keys) for port, expr in enumerate(pair))
     return next((SkewedSide(port, number, hint.values) for port, number, expr in sides if _is_column(expr, hint)), None)
