@@ -114,7 +114,7 @@ def test_skewed_keys_give_the_same_in_other_numbers(spark: SparkSession, tmp_pat
     assert len(written(tmp_path, "moved")) > 20
     with pytest.raises(WatersmeetError, match="skewed keys") as raised:
         run(spark, tmp_path, "moved", text=TEXT.replace("FULL JOIN", "LEFT JOIN"))
-    assert raised.value.refusals[0].condition == "CHECKPOINT_OF_ANOTHER_QUERY"
+    assert raised.value.refusals[0].condition == "CHECKPOINT_TO_REBUILD"
 
 
 def joined(spark: SparkSession, folder: Path, shards: int) -> DataFrame:
