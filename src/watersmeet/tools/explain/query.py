@@ -51,7 +51,7 @@ from watersmeet.logical.words import (
     word,
 )
 from watersmeet.operators.explainer import Families, StageExplainer, explainer, facts_as_data
-from watersmeet.physical.columnar import is_columnar, sources_of_columns
+from watersmeet.physical.columnar import holds_records, is_columnar, sources_of_columns
 from watersmeet.physical.identity import digest
 from watersmeet.physical.nodes import (
     SHARDS,
@@ -59,6 +59,7 @@ from watersmeet.physical.nodes import (
     PortPlan,
     QueryPlan,
     RelationPlan,
+    ScanPlan,
     StaticJoinPlan,
     join_name,
     join_plans,
@@ -486,10 +487,21 @@ def _columnar_sources(join: JoinPlan, read: frozenset[str]) -> list[str]:
     scans = [scan for scan in own if scan.source.name in read]
     if not scans:
         return []
+    remarks: list[str] = []
+    records = [scan for scan in scans if holds_records(scan)]
+    if files := [scan for scan in scans if scan not in records]:
+        formats = " and ".join(dict.fromkeys(source_format(scan.source).title for scan in files))
+        does, not_same = f"read the {formats} files as columns", "reads files whose values might differ"
+        remarks.append(_columns_remark(files, does, not_same))
+    if records:
+        does, not_same = "decode the JSON records as columns", "decodes records whose values might differ"
+        remarks.append(_columns_remark(records, does, not_same))
+    return remarks
+
+
+def _columns_remark(scans: Sequence[ScanPlan], does: str, not_same: str) -> str:
     names = " and ".join(scan.alias for scan in scans)
-    formats = " and ".join(dict.fromkeys(source_format(scan.source).title for scan in scans))
-    remark = f"{names}: Python workers read the {formats} files as columns, because nothing before the join needs Spark"
-    return [f"{remark}; Spark reads files whose values might differ"]
+    return f"{names}: Python workers {does}, because nothing before the join needs Spark; Spark {not_same}"
 
 
 def _chain_facts(join: JoinPlan) -> list[Fact]:
