@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
+import pyarrow.json
 
 LONGEST = 2**20
 """The bytes of the longest record that is plain."""
@@ -45,6 +45,8 @@ _IN_UTC = {"TIMESTAMP": f'"{_WALL}{_ZONE}?"'}
 """The same in a session in UTC, where a time without a zone is in UTC too."""
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _NAME = re.compile(rf"{_CHARACTER}+")
+
+_reader: Any = pyarrow.json
 
 Mask = npt.NDArray[np.bool_]
 
@@ -164,11 +166,11 @@ class JsonColumns:
 
     def _read(self, values: Any) -> pa.RecordBatch:
         text = _bytes_of(values)
-        table = pj.read_json(
+        table = _reader.read_json(
             pa.BufferReader(text),
             # One block: a record that went over the end of one would be looked for line by line.
-            read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
-            parse_options=pj.ParseOptions(explicit_schema=self._read_schema, unexpected_field_behavior="ignore"),
+            read_options=_reader.ReadOptions(use_threads=False, block_size=text.size + 1),
+            parse_options=_reader.ParseOptions(explicit_schema=self._read_schema, unexpected_field_behavior="ignore"),
         )
         columns = [table.column(field.name).combine_chunks().cast(field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -179,7 +181,8 @@ class JsonColumns:
             return np.ones(rows.num_rows, np.bool_)
         present = {name: np.asarray(rows.column(name).is_valid()) for name in rows.schema.names}
         has_any: Mask = reduce(np.logical_or, present.values())
-        return reduce(np.logical_and, (present[name] for name in self.required), has_any)
+        is_valid: Mask = reduce(np.logical_and, (present[name] for name in self.required), has_any)
+        return is_valid
 
     @cached_property
     def _read_schema(self) -> pa.Schema:

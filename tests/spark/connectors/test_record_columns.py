@@ -116,7 +116,7 @@ def read_by_spark(spark: SparkSession, source: Source, texts: Any) -> Any:
 
 @pytest.mark.parametrize(("zone", "seed"), [("UTC", 1), ("Europe/Berlin", 2), ("America/St_Johns", 3)])
 def test_plain_records_have_the_values_of_spark(spark: SparkSession, zone: str, seed: int) -> None:
-    before = spark.conf.get("spark.sql.session.timeZone")
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         fields = tuple(Field(name, type_) for name, type_ in TYPES.items())

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.catalog import Source
 from watersmeet.codec.json_columns import JsonColumns, is_plain_type
+from watersmeet.formats import source_format
 from watersmeet.formats.base import MalformedPolicy
 from watersmeet.formats.records import value_fields
 from watersmeet.schema import normalise_type, quote
@@ -28,8 +29,8 @@ from watersmeet.spark.connectors.records import decode_records
 from watersmeet.spark.exchange.columns import Batches, ColumnPipeline
 from watersmeet.spark.exchange.packing import PACKED, PACKED_DDL, PARTITION, Pack
 
-PARTS = ("value", "topic", "partition", "offset")
-"""The columns of a record that are read: its value, and its place."""
+PARTS = ("value", "partition", "offset")
+"""The columns of a record that are read: its value, and its place; its topic, if there may be several."""
 BYTES_WAITING = 16 * 2**20
 """The bytes of records for Spark that a worker collects at most before it hands them on."""
 _UTC = frozenset({"UTC", "Etc/UTC"})
@@ -69,10 +70,14 @@ class RecordPacking:
     def apply(self, source: Source, records: DataFrame, policy: MalformedPolicy, *, with_example: bool) -> DataFrame:
         """Return the records of the exchange; malformed records are counted and treated as ``policy`` says."""
         names = self.decoder.schema.names
-        records = records.select(*PARTS)
+        topics = source_format(source).topics
+        topic = topics[0] if len(topics) == 1 else None
+        records = records.select(*PARTS, *([] if topic else ["topic"]))
         packed = StructField(PACKED_RECORD, StructType.fromDDL(PACKED_DDL))
         schema = StructType([packed, *(StructField(field.name, field.dataType) for field in records.schema)])
-        opened = decode_records(source, records.mapInArrow(PackPlainRecords(self), schema))
+        packed_records = records.mapInArrow(PackPlainRecords(self, topic), schema)
+        packed_records = packed_records.withColumn("topic", F.lit(topic)) if topic else packed_records
+        opened = decode_records(source, packed_records)
         rows = readable_rows(count_malformed(source, opened, policy, with_example=with_example))
         rows = rows.select(*(F.col(quote(name)) for name in (PACKED_RECORD, *names, PARTITION)))
         named = rows.toDF(*(f"c{n}" for n in range(len(rows.columns))))
@@ -81,9 +86,10 @@ class RecordPacking:
 
 @dataclass(frozen=True)
 class PackPlainRecords:
-    """Packs the plain records of a task, and hands the others on."""
+    """Packs the plain records of a task, and hands the others on; ``topic``: the only one, if it is not a column."""
 
     packing: RecordPacking
+    topic: str | None
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the records of one map task."""
@@ -104,7 +110,8 @@ class PackPlainRecords:
         batch: pa.RecordBatch | None = first
         while batch is not None:
             rows, is_plain = self.packing.decoder.split(batch.column(0))
-            partitions = pc.binary_join_element_wise(batch.column(1), batch.column(2).cast(batch.column(1).type), "-")
+            topics = batch.column("topic").cast(pa.string()) if self.topic is None else pa.scalar(self.topic)
+            partitions = pc.binary_join_element_wise(topics, batch.column("partition").cast(pa.string()), "-")
             if not is_plain.all():
                 others.append(batch.filter(pa.array(~is_plain)))
                 partitions = partitions.filter(pa.array(is_plain))
@@ -125,7 +132,8 @@ class PackDecodedRecords:
         for batch in batches:
             packed = batch.column(0)
             if packed.null_count < len(packed):
-                yield pa.RecordBatch.from_arrays(packed.drop_null().flatten(), schema=PACKED)
+                columns = zip(packed.drop_null().flatten(), PACKED, strict=True)
+                yield pa.RecordBatch.from_arrays([column.cast(f.type) for column, f in columns], schema=PACKED)
             if packed.null_count:
                 rows = batch.filter(packed.is_null())
                 waiting.append(_leaf_rows(self.packing, rows.columns[1:]))
