@@ -177,12 +177,12 @@ class JsonColumns:
 
     def _valid_rows(self, rows: pa.RecordBatch) -> Mask:
         """Rows with all required columns, and with one at least."""
+        number: int = rows.num_rows
         if not any(column.null_count for column in rows.columns):
-            return np.ones(rows.num_rows, np.bool_)
+            return np.ones(number, np.bool_)
         present = {name: np.asarray(rows.column(name).is_valid()) for name in rows.schema.names}
         has_any: Mask = reduce(np.logical_or, present.values())
-        is_valid: Mask = reduce(np.logical_and, (present[name] for name in self.required), has_any)
-        return is_valid
+        return reduce(np.logical_and, (present[name] for name in self.required), has_any)
 
     @cached_property
     def _read_schema(self) -> pa.Schema:
