@@ -94,6 +94,8 @@ def sources_of_columns(relation: RelationPlan) -> frozenset[str]:
 def is_columnar_scan(scan: ScanPlan) -> bool:
     """Whether workers may read the columns of a source themselves, as far as its declaration tells."""
     fields = {field.name: field for field in scan.source.fields}
+    if scan.source.history is not None:
+        return False
     return bool(scan.columns) and source_format(scan.source).can_read_columns(fields[name] for name in scan.columns)
 
 
