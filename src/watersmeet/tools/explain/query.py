@@ -494,7 +494,10 @@ def _columnar_sources(join: JoinPlan, read: frozenset[str]) -> list[str]:
         does, not_same = f"read the {formats} files as columns", "reads files whose values might differ"
         remarks.append(_columns_remark(files, does, not_same))
     if records:
-        does, not_same = "decode the JSON records as columns", "decodes records whose values might differ"
+        does, not_same = (
+            "decode the JSON records as columns",
+            "decodes records whose values might differ, and all of them with `SET watersmeet.json_in_workers = off`",
+        )
         remarks.append(_columns_remark(records, does, not_same))
     return remarks
 
