@@ -16,6 +16,7 @@ from watersmeet.formats.base import SHOWN
 from watersmeet.locations import mask_secrets
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import REPEATED_ROWS
+from watersmeet.logical.passes.settings import JSON_IN_WORKERS
 from watersmeet.logical.query import (
     AnalyzedBranch,
     AnalyzedGroup,
@@ -59,7 +60,6 @@ from watersmeet.physical.nodes import (
     PortPlan,
     QueryPlan,
     RelationPlan,
-    ScanPlan,
     StaticJoinPlan,
     join_name,
     join_plans,
@@ -491,20 +491,14 @@ def _columnar_sources(join: JoinPlan, read: frozenset[str]) -> list[str]:
     records = [scan for scan in scans if holds_records(scan)]
     if files := [scan for scan in scans if scan not in records]:
         formats = " and ".join(dict.fromkeys(source_format(scan.source).title for scan in files))
-        does, not_same = f"read the {formats} files as columns", "reads files whose values might differ"
-        remarks.append(_columns_remark(files, does, not_same))
+        names = " and ".join(scan.alias for scan in files)
+        reason = "because nothing before the join needs Spark; Spark reads files whose values might differ"
+        remarks.append(f"{names}: Python workers read the {formats} files as columns, {reason}")
     if records:
-        does, not_same = (
-            "decode the JSON records as columns",
-            "decodes records whose values might differ, and all of them with `SET watersmeet.json_in_workers = off`",
-        )
-        remarks.append(_columns_remark(records, does, not_same))
+        names = " and ".join(scan.alias for scan in records)
+        switch = f"unless {JSON_IN_WORKERS} is off"
+        remarks.append(f"{names}: Python workers decode plain JSON records as columns, {switch}; Spark the others")
     return remarks
-
-
-def _columns_remark(scans: Sequence[ScanPlan], does: str, not_same: str) -> str:
-    names = " and ".join(scan.alias for scan in scans)
-    return f"{names}: Python workers {does}, because nothing before the join needs Spark; Spark {not_same}"
 
 
 def _chain_facts(join: JoinPlan) -> list[Fact]:
