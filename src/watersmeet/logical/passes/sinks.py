@@ -33,7 +33,7 @@ from watersmeet.logical.passes.column_types import event_times, is_same_type, ty
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import KEY
-from watersmeet.logical.query import AnalyzedQuery, QueryWarning
+from watersmeet.logical.query import AnalyzedOver, AnalyzedQuery, QueryWarning
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedRelation,
@@ -271,6 +271,8 @@ def _once(draft: Draft) -> str:
 
 
 def _describe_result(draft: Draft) -> str:
+    if isinstance(draft.top, AnalyzedOver):
+        return "the rows of a table with window functions"
     if draft.top is not None:
         return "the first rows in an order"
     if draft.group is not None:
