@@ -161,15 +161,14 @@ class AnalyzedOver(AnalyzedTop):
     @property
     def source_calls(self) -> Mapping[str, Expr]:
         """Its functions and those of all other partitions, as they were written, by their columns."""
-        below = {} if self.below is None else self.below.source_calls
+        shown = dict[str, Expr]() if self.below is None else dict(self.below.source_calls)
         by = tuple(key.shown for key in self.by)
-        shown = {}
         for function in self.functions:
             parts = WindowCall.of(function.expr)
             keys = zip(parts.order, self.order, strict=True)
             order = tuple(replace(key, args=(own.shown,)) for key, own in keys)
             shown[f"{TOP}.{function.name}"] = replace(parts, by=by, order=order).as_expr(function.expr.span)
-        return {**below, **shown}
+        return shown
 
     @property
     def all_functions(self) -> tuple[Output, ...]:

@@ -190,8 +190,8 @@ class Frames:
         table = pa.Table.from_batches([rows.table.take(pa.array(order))])
         nothing, everything = np.full(ends.size, -1), np.arange(order.size)
         return Frames(
-            table, rows.table.slice(0, 0), nothing, groups, np.cumsum(is_next), first, ends[groups], first,
-            everything, everything, None,
+            table, rows.table.slice(0, 0), nothing, groups, np.cumsum(is_next, dtype=np.int64), first, ends[groups],
+            first, everything, everything, None,
         )  # fmt: skip
 
     def in_order(self, values: Column) -> Column:
