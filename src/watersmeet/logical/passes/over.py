@@ -69,8 +69,10 @@ def over(draft: Draft) -> Draft:
     windows = dict[str, list[Output]]()
     for function in functions:
         windows.setdefault(_spell_window(function.expr, is_stream=is_stream), []).append(function)
-    # Whatever the order of the columns: it makes no difference to the state.
     stages = [_stage(draft, tuple(windows[window])) for window in sorted(windows)]
+    # The fewest keys first: the rows of a larger group then come to the next stage in one order. Beyond that it is the
+    # order of the texts, whatever that of the columns, which makes no difference to the state.
+    stages.sort(key=lambda stage: len(stage.by))
     stage = reduce(lambda below, above: replace(above, below=below), stages)
     return replace(draft, outputs=outputs, top=stage).with_refusals(refusals)
 
