@@ -282,6 +282,10 @@ def test_a_count_of_rows_has_no_arguments():
             "first_value(x) FILTER (WHERE (NOT (x IS NULL))) OVER (ORDER BY t RANGE INTERVAL 5 s PRECEDING)",
         ),
         ("1 + LAG(x) OVER (ORDER BY t)", "(1 + lag(x, 1) OVER (ORDER BY t))"),
+        (
+            "last_value(x IGNORE NULLS) OVER (ORDER BY t)",
+            "last_value(x) FILTER (WHERE (NOT (x IS NULL))) OVER (ORDER BY t)",
+        ),
         ("lag(x IGNORE NULLS) OVER (ORDER BY t DESC)", "lag(x, 1) IGNORE NULLS OVER (ORDER BY t DESC)"),
         ("1 + ROW_NUMBER() OVER (ORDER BY t)", "(1 + row_number() OVER (ORDER BY t))"),
         ("sum(x) OVER ()", "sum(x) OVER ()"),

@@ -215,9 +215,10 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
         args: tuple[Expr, ...] = ()
     else:
         args = _read_arguments(cursor, read, token)
-    args, keys = _read_keys(cursor, read, token, args)
     is_one = name in _WITH_NULLS and not is_distinct
-    conditions = _read_nulls(cursor, name, args) if is_one else ()
+    is_ignored = is_one and cursor.take("IGNORE", "NULLS")
+    args, keys = _read_keys(cursor, read, token, args)
+    conditions = _read_nulls(cursor, name, args, is_ignored=is_ignored) if is_one else ()
     for words, construct, hint in _BEHIND:
         if cursor.at(*words):
             raise cursor.refuse_unsupported(construct, hint, len(words) - ("(" in words))
@@ -474,14 +475,17 @@ def _read_sort_keys(cursor: Cursor, read: Read) -> tuple[Expr, ...]:
     return tuple(keys)
 
 
-def _read_nulls(cursor: Cursor, name: str, args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The condition under which the value of one row counts: ``first(x, true)`` and ``first(x) IGNORE NULLS``."""
+def _read_nulls(cursor: Cursor, name: str, args: tuple[Expr, ...], *, is_ignored: bool) -> tuple[Expr, ...]:
+    """The condition under which the value of one row counts: ``first(x, true)`` and ``first(x) IGNORE NULLS``.
+
+    ``is_ignored``: these words stand inside the brackets.
+    """
     flag = args[1].value if len(args) == 2 and args[1].op == "literal" else None
     if len(args) != 1 and not isinstance(flag, bool):
         hint = f"write `{name}(x)`, or `{name}(x) IGNORE NULLS` for the values that are not NULL."
         raise cursor.refuse_unsupported(f"{name}() of these arguments", hint)
     is_respected = cursor.take("RESPECT", "NULLS")
-    if not is_respected and (cursor.take("IGNORE", "NULLS") or flag):
+    if not is_respected and (cursor.take("IGNORE", "NULLS") or is_ignored or flag):
         return (Expr("not", (Expr("is_null", args[:1]),), span=args[0].span),)
     return ()
 
