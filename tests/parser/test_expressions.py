@@ -211,7 +211,6 @@ def test_words_are_names_where_a_name_is_expected():
         ("(SELECT 1)", "UNSUPPORTED_STATEMENT", None),
         ("a IN (SELECT 1)", "UNSUPPORTED_STATEMENT", None),
         ("f((SELECT 1))", "UNSUPPORTED_STATEMENT", None),
-        ("sum(x) OVER (PARTITION BY y)", "UNSUPPORTED_STATEMENT", None),
         ("struct(t.*)", "UNSUPPORTED_STATEMENT", None),
     ],
 )
@@ -283,6 +282,21 @@ def test_a_count_of_rows_has_no_arguments():
             "first_value(x) FILTER (WHERE (NOT (x IS NULL))) OVER (ORDER BY t RANGE INTERVAL 5 s PRECEDING)",
         ),
         ("1 + LAG(x) OVER (ORDER BY t)", "(1 + lag(x, 1) OVER (ORDER BY t))"),
+        (
+            "last_value(x IGNORE NULLS) OVER (ORDER BY t)",
+            "last_value(x) FILTER (WHERE (NOT (x IS NULL))) OVER (ORDER BY t)",
+        ),
+        ("lag(x IGNORE NULLS) OVER (ORDER BY t DESC)", "lag(x, 1) IGNORE NULLS OVER (ORDER BY t DESC)"),
+        ("1 + ROW_NUMBER() OVER (ORDER BY t)", "(1 + row_number() OVER (ORDER BY t))"),
+        ("sum(x) OVER ()", "sum(x) OVER ()"),
+        (
+            "sum(x) OVER (ORDER BY t ROWS BETWEEN 5 PRECEDING AND 1 PRECEDING)",
+            "sum(x) OVER (ORDER BY t ROWS BETWEEN 5 PRECEDING AND 1 PRECEDING)",
+        ),
+        (
+            "max(x) OVER (PARTITION BY k ORDER BY a DESC, b RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)",
+            "max(x) OVER (PARTITION BY k ORDER BY a DESC, b RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)",
+        ),
         ("f(lead(x, 2, 0) OVER (ORDER BY t))", "f(lead(x, 2, 0) OVER (ORDER BY t))"),
         ("CASE WHEN lag(x) OVER (ORDER BY t) > 1 THEN 2 END", "CASE WHEN lag(x, 1) OVER (ORDER BY t) > 1 THEN 2 END"),
         # A function of that name without OVER is not a window function.
@@ -308,16 +322,15 @@ def test_window_functions_are_read(text: str, sql: str):
         ("sum(x) FILTER (WHERE max(y))", "The aggregate `max` inside this expression", "max"),
         ("sum(x) IGNORE NULLS", "IGNORE NULLS", "IGNORE NULLS"),
         ("first(x) FILTER (WHERE max(y))", "The aggregate `max` inside this expression", "max"),
-        ("sum(x) OVER (PARTITION BY y)", "OVER without ORDER BY", ")"),
         ("coalesce(sum(x), 0) OVER w", "A window function of this kind", "OVER"),
         ("stddev(x) OVER (ORDER BY y)", "stddev() OVER", "stddev"),
         ("sum(DISTINCT x) OVER (ORDER BY y)", "sum(DISTINCT ...) OVER", "sum"),
         ("sum(lag(x) OVER (ORDER BY y)) OVER (ORDER BY y)", "The aggregate `lag` inside this expression", "lag"),
-        ("sum(x) OVER (ORDER BY y DESC)", "OVER in an order other than that of an event time", "DESC"),
         ("lag(x, y) OVER (ORDER BY y)", "LAG() of these arguments", "lag"),
         ("lag(x) OVER (ORDER BY y ROWS 1 PRECEDING)", "A frame for lag()", "ROWS"),
         ("sum(x) OVER (ORDER BY y GROUPS 1 PRECEDING)", "A frame in GROUPS", "GROUPS"),
-        ("sum(x) OVER (ORDER BY y ROWS 1 FOLLOWING)", "A frame with rows behind the current one", "FOLLOWING"),
+        ("sum(x) OVER (ORDER BY y ROWS 1 FOLLOWING)", "A frame that ends before it begins", "ROWS"),
+        ("rank() OVER (ORDER BY y ROWS 1 PRECEDING) + 1", "A frame for rank()", "ROWS"),
         ("max(x) WITHIN GROUP (ORDER BY x)", "WITHIN GROUP", "WITHIN GROUP"),
     ],
 )

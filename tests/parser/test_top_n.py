@@ -75,7 +75,7 @@ def test_a_number_in_a_subquery_is_one_in_where(where: str) -> None:
     ("text", "hint"),
     [
         (f"SELECT TABLE k FROM (SELECT k, {NUMBER} FROM b) AS s WHERE k > 1", "give it a name with AS"),
-        (f"SELECT TABLE k, {NUMBER} AS n, {NUMBER} AS m FROM b", "give it a name with AS"),
+        (f"SELECT TABLE k, {NUMBER} AS n, {NUMBER} FROM b", "give it a name with AS"),
         (f"SELECT TABLE DISTINCT k, {NUMBER} AS n FROM b", "rank in a subquery"),
         (f"SELECT TABLE k, {NUMBER} AS n FROM b ORDER BY k LIMIT 2", "rank in a subquery"),
         (f"SELECT TABLE k, {NUMBER} AS n FROM b QUALIFY {NUMBER} <= 2", "QUALIFY n <= 10"),

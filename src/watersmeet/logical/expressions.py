@@ -91,6 +91,9 @@ FILTERED = "filtered"
 EACH = LIST.strip()
 """The value of an aggregate that gives an array, a percentile for each fraction."""
 
+IGNORES_NULLS = "ignore nulls"
+"""The value of LAG and LEAD that count only the rows whose value is not NULL."""
+
 SORTS = {(False, False): "", (False, True): "NULLS LAST", (True, True): "DESC", (True, False): "DESC NULLS FIRST"}
 """The directions of a sort key as text, by whether it is descending, and whether NULLs come last."""
 
@@ -151,7 +154,7 @@ class Expr:
         >>> Expr("aggregate", text="count", value="distinct").function
         'count distinct'
         """
-        return f"{self.text} {self.value}" if self.value in ("distinct", FILTERED, EACH) else self.text
+        return f"{self.text} {self.value}" if self.value in ("distinct", FILTERED, EACH, IGNORES_NULLS) else self.text
 
     @property
     def sort_keys(self) -> tuple[Expr, ...]:
@@ -257,10 +260,17 @@ def spell_aggregate(call: Expr, spell: Callable[[Expr], str]) -> str:
 OFFSETS = frozenset({"lag", "lead"})
 """The window functions that give a value of another row, and have no frame."""
 
+RANKS = frozenset({"row_number", "rank", "dense_rank"})
+"""The window functions that give the place of a row in the order, as a whole number from 1 on."""
+
 WINDOW_FUNCTIONS = OFFSETS | {
     "count", "count_if", "sum", "avg", "mean", "min", "max", "first", "first_value", "last", "last_value",
 }  # fmt: skip
 """The functions that may stand before OVER, besides ranks."""
+
+
+NO_ROWS = Amount(0, is_interval=False)
+"""The end of a frame at the current row."""
 
 
 @dataclass(frozen=True)
@@ -268,64 +278,111 @@ class WindowCall:
     """A window function: ``function(arguments) OVER (PARTITION BY by ORDER BY order frame)``.
 
     - ``call``: the aggregate before OVER; of `OFFSETS`, a call without their offset
+    - ``order``: sort keys, each an ``order``
     - ``unit``: what the frame is counted in; empty for a function of `OFFSETS`
     - ``preceding``: how far the frame reaches back; None: to the first row. Of `OFFSETS`, which row it is
+    - ``following``: how far the frame reaches ahead, less than zero if it ends before; None: to the last row
 
     >>> v, t, k = (Expr("literal", text=text) for text in "vtk")
-    >>> call = WindowCall(Expr("aggregate", (v,), "sum"), (k,), t, "ROWS", Amount(2, is_interval=False))
+    >>> call = WindowCall(Expr("aggregate", (v,), "sum"), (k,), (Expr("order", (t,)),), "ROWS", Amount(2, False))
     >>> call.as_expr(NOWHERE).sql()
     'sum(v) OVER (PARTITION BY k ORDER BY t ROWS 2 PRECEDING)'
     """
 
     call: Expr
     by: tuple[Expr, ...]
-    order: Expr
+    order: tuple[Expr, ...]
     unit: Literal["ROWS", "RANGE", ""]
     preceding: Amount | None
+    following: Amount | None = NO_ROWS
 
     @staticmethod
     def of(over: Expr) -> WindowCall:
         """The parts of an ``over`` expression."""
-        place = next(n for n, arg in enumerate(over.args) if arg.op == "order")
-        frame = over.args[place + 1]
+        count = int(str(over.value))
+        begin, end, *others = over.args[count:]
         unit: Literal["ROWS", "RANGE", ""] = (
-            "ROWS" if frame.text == "ROWS" else "RANGE" if frame.text == "RANGE" else ""
+            "ROWS" if begin.text == "ROWS" else "RANGE" if begin.text == "RANGE" else ""
         )
-        preceding = None if frame.value is None else Amount(int(frame.value), frame.op == "interval")
         name, _, value = over.text.partition(" ")
-        call = Expr("call" if name in OFFSETS else "aggregate", over.args[:place], name, (), value or None, over.span)
-        return WindowCall(call, over.args[place + 2 :], over.args[place].args[0], unit, preceding)
+        is_call = name in OFFSETS or name in RANKS
+        call = Expr("call" if is_call else "aggregate", over.args[:count], name, (), value or None, over.span)
+        order = tuple(other for other in others if other.op == "order")
+        return WindowCall(call, tuple(others[len(order) :]), order, unit, _amount(begin), _amount(end))
 
     def as_expr(self, span: Span) -> Expr:
         """The ``over`` expression with these parts."""
-        amount = self.preceding
-        frame = Expr(
-            "interval" if amount is not None and amount.is_interval else "literal", text=self.unit,
-            value=None if amount is None else amount.value,
+        begin, end = (
+            Expr(
+                "interval" if amount is not None and amount.is_interval else "literal", text=self.unit,
+                value=None if amount is None else amount.value,
+            )
+            for amount in (self.preceding, self.following)
         )  # fmt: skip
-        args = (*self.call.args, Expr("order", (self.order,)), frame, *self.by)
-        return Expr("over", args, self.call.function, span=span)
+        args = (*self.call.args, begin, end, *self.order, *self.by)
+        return Expr("over", args, self.call.function, value=len(self.call.args), span=span)
 
     @property
     def value_expr(self) -> Expr:
         """An expression that has the type of its value."""
         name = self.call.text
+        if name in RANKS:
+            return Expr("literal", text="0", value=0)
         return self.call.args[0] if name in OFFSETS or name.startswith(("first", "last")) else self.call
+
+    @property
+    def is_descending(self) -> bool:
+        """Whether the only sort key is in descending order."""
+        return len(self.order) == 1 and self.order[0].text.startswith("DESC")
+
+    @property
+    def function(self) -> str:
+        """The function in the order of an event time: LAG from the last row on is LEAD."""
+        if self.call.text not in OFFSETS or not self.is_descending:
+            return self.call.function
+        return self.call.function.replace(*(("lag", "lead") if self.call.text == "lag" else ("lead", "lag")))
+
+
+def _amount(bound: Expr) -> Amount | None:
+    return None if bound.value is None else Amount(int(str(bound.value)), bound.op == "interval")
 
 
 def _spell_window_call(parts: WindowCall, spell: Callable[[Expr], str]) -> str:
-    amount = parts.preceding
-    if parts.unit:
+    name = parts.call.text
+    if name in RANKS:
+        called = f"{name}()"
+    elif parts.unit:
         called = spell_aggregate(parts.call, spell)
     else:
         value, *default = (spell(arg) for arg in parts.call.args)
-        called = f"{parts.call.text}({', '.join((value, str(amount.value if amount else 1), *default))})"
+        called = f"{name}({', '.join((value, str(parts.preceding.value if parts.preceding else 1), *default))})"
+        called += f" {IGNORES_NULLS.upper()}" if parts.call.value == IGNORES_NULLS else ""
     words = [f"PARTITION BY {', '.join(map(spell, parts.by))}"] if parts.by else []
-    words.append(f"ORDER BY {spell(parts.order)}")
-    if parts.unit and (parts.unit == "ROWS" or amount is not None):
-        reach = "UNBOUNDED" if amount is None else f"INTERVAL {format_duration(amount.value)}"
-        words.append(f"{parts.unit} {reach if amount is None or amount.is_interval else amount.value} PRECEDING")
-    return f"{called} OVER ({' '.join(words)})"
+    words += [f"ORDER BY {', '.join(map(spell, parts.order))}"] if parts.order else []
+    words += [_spell_frame(parts)] if name not in RANKS and parts.unit else []
+    return f"{called} OVER ({' '.join(word for word in words if word)})"
+
+
+def _spell_frame(parts: WindowCall) -> str:
+    """The frame as SQL; empty for the one that OVER has if it says nothing."""
+    begin = _spell_bound(parts.preceding, "PRECEDING", "FOLLOWING")
+    if parts.following == NO_ROWS:
+        is_default = parts.unit == "RANGE" and parts.preceding is None
+        return "" if is_default else f"{parts.unit} {begin}"
+    if parts.unit == "RANGE" and parts.preceding is parts.following is None and not parts.order:
+        return ""
+    return f"{parts.unit} BETWEEN {begin} AND {_spell_bound(parts.following, 'FOLLOWING', 'PRECEDING')}"
+
+
+def _spell_bound(amount: Amount | None, onward: str, back: str) -> str:
+    if amount is None:
+        return f"UNBOUNDED {onward}"
+    if not amount.value:
+        return "CURRENT ROW"
+    size = abs(amount.value)
+    return (
+        f"{f'INTERVAL {format_duration(size)}' if amount.is_interval else size} {onward if amount.value > 0 else back}"
+    )
 
 
 def window_calls_in(expr: Expr) -> tuple[Expr, ...]:

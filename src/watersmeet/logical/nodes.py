@@ -354,6 +354,8 @@ class Query:
 
     ``branches``: the queries that run as this one, each with a sink of its own
     (`logical/passes/branches.py`); ``into`` is then the name of its checkpoint.
+
+    ``outer``: of a scalar subquery, the aliases of the query around it, which it cannot name.
     """
 
     relation: Relation
@@ -385,6 +387,7 @@ class Query:
     within: Amount | None = None
     within_span: Span = NOWHERE
     branches: tuple[Query, ...] = ()
+    outer: tuple[str, ...] = ()
 
     @property
     def is_in_parts(self) -> bool:

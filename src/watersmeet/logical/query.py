@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from watersmeet.catalog import NOWHERE, Amount, Span
-from watersmeet.logical.expressions import COMPARISONS, GROUP, Expr, Reference, WindowCall
+from watersmeet.logical.expressions import COMPARISONS, GROUP, RANKS, Expr, Reference, WindowCall
 from watersmeet.logical.nodes import REPEATED_ROWS, ResultKind, SideOutput
 from watersmeet.logical.relation import (
     BY_TIME,
@@ -148,13 +148,32 @@ class AnalyzedTop:
 
 @dataclass(frozen=True)
 class AnalyzedOver(AnalyzedTop):
-    """Window functions over a stream: all of its rows, each once, with values of the rows before it.
+    """Window functions: all rows of a stream, each once, or of a table, with values of the rows around each.
 
     ``functions`` are columns of `TOP`, which the outputs of the query refer to: each an ``over`` expression, all of one
-    partition and order, which is that of ``time``. ``within``: how much later a row may be that LEAD shows.
+    partition and order, which for a stream is that of ``time``. ``within``: how much later a row may be that LEAD
+    shows. ``below``: the functions of another partition, whose rows these are.
     """
 
     functions: tuple[Output, ...] = ()
+    below: AnalyzedOver | None = None
+
+    @property
+    def source_calls(self) -> Mapping[str, Expr]:
+        """Its functions and those of all other partitions, as they were written, by their columns."""
+        shown = dict[str, Expr]() if self.below is None else dict(self.below.source_calls)
+        by = tuple(key.shown for key in self.by)
+        for function in self.functions:
+            parts = WindowCall.of(function.expr)
+            keys = zip(parts.order, self.order, strict=True)
+            order = tuple(replace(key, args=(own.shown,)) for key, own in keys)
+            shown[f"{TOP}.{function.name}"] = replace(parts, by=by, order=order).as_expr(function.expr.span)
+        return shown
+
+    @property
+    def all_functions(self) -> tuple[Output, ...]:
+        """Its functions, and those of all other partitions."""
+        return (*(() if self.below is None else self.below.all_functions), *self.functions)
 
     @property
     def family(self) -> str:
@@ -283,7 +302,7 @@ def nullable(query: AnalyzedQuery) -> tuple[bool, ...]:
         columns = (*query.group.by, *query.group.aggregates)
         nulls = {_column_key(GROUP, output.name): _can_be_null(output.expr, nulls) for output in columns}
     if isinstance(query.top, AnalyzedOver):
-        functions = {_column_key(TOP, o.name): _can_be_null(o.expr, nulls) for o in query.top.functions}
+        functions = {_column_key(TOP, o.name): _can_be_null(o.expr, nulls) for o in query.top.all_functions}
         nulls = {**nulls, **functions}
     return tuple(_can_be_null(output.expr, nulls) for output in query.outputs)
 
@@ -300,7 +319,7 @@ def _can_be_null(expr: Expr, nulls: _Nulls) -> bool:
         case "aggregate":
             return function_of(expr.function).nullable if is_aggregate(expr.function) else True
         case "over":
-            return not expr.text.startswith("count")
+            return not (expr.text.startswith("count") or expr.text in RANKS)
         case "and" | "or" | "not":
             return any(_can_be_null(arg, nulls) for arg in expr.args)
         case _:
@@ -387,8 +406,7 @@ def expand_group(expr: Expr, group: AnalyzedGroup | None) -> Expr:
 def _stage_exprs(group: AnalyzedGroup | None, top: AnalyzedTop | None = None) -> Mapping[str, Expr]:
     """The expressions for which the columns of a grouping and of window functions stand, by name."""
     columns = {} if group is None else {f"{GROUP}.{o.name}": o.expr for o in (*group.by, *group.aggregates)}
-    functions = top.functions if isinstance(top, AnalyzedOver) else ()
-    return {**columns, **{f"{TOP}.{output.name}": output.expr for output in functions}}
+    return {**columns, **(top.source_calls if isinstance(top, AnalyzedOver) else {})}
 
 
 def _expand(expr: Expr, exprs: Mapping[str, Expr]) -> Expr:
@@ -440,7 +458,11 @@ def bounds_of(query: AnalyzedQuery) -> tuple[StateBound, ...]:
     if query.group is not None:
         bounds += _group_bounds(query, query.group)
     elif query.top is not None:
-        bounds.append(_top_bound(query.relation.result == "table", query.top))
+        below = query.top
+        while isinstance(below, AnalyzedOver) and below.below is not None:
+            bounds.append(_top_bound(query.relation.result == "table", below))
+            below = below.below
+        bounds.append(_top_bound(query.relation.result == "table", below))
     elif query.result == "table" and query.relation.result == "stream":
         bounds.append(per_key([expand_group(expr, query.group) for expr in query.key]))
     return tuple(dict.fromkeys(bounds))
@@ -460,12 +482,13 @@ def over_bound(over: AnalyzedOver) -> StateBound:
 def _rows_before(call: WindowCall) -> int:
     """The number of rows of each group that a function needs, whatever their time; for a total it is the last one."""
     if call.preceding is None:
-        return 0 if function_of(call.call.function).fold == "last" and not call.call.value else 1
-    return call.preceding.value if call.unit == "ROWS" or call.call.text == "lag" else 0
+        is_last = is_aggregate(call.call.function) and function_of(call.call.function).fold == "last"
+        return 0 if is_last and not call.call.value else 1
+    return call.preceding.value if call.unit == "ROWS" or call.function.startswith("lag") else 0
 
 
 def _top_bound(is_table: bool, top: AnalyzedTop) -> StateBound:
-    if isinstance(top, AnalyzedOver):
+    if isinstance(top, AnalyzedOver) and not is_table:
         return over_bound(top)
     if top.final_by is not None or top.within is not None:
         return BY_TIME

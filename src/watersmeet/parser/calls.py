@@ -13,7 +13,10 @@ from watersmeet.logical.expressions import (
     AGGREGATES,
     EACH,
     FILTERED,
+    IGNORES_NULLS,
+    NO_ROWS,
     OFFSETS,
+    RANKS,
     SORTS,
     WINDOW_FUNCTIONS,
     Expr,
@@ -137,6 +140,8 @@ def read_call(cursor: Cursor, read: Read) -> Expr | None:
         count += 2
     if not cursor.peek().is_name or cursor.peek(count).word != "(":
         return None
+    if count == 1 and _is_rank(cursor, cursor.position):
+        return _read_rank(cursor, read)
     if count == 1 and (cursor.peek().value.lower() in AGGREGATES or _is_offset(cursor, cursor.position)):
         return read_aggregate(cursor, read)
     opening = cursor.position + count
@@ -150,12 +155,12 @@ def read_call(cursor: Cursor, read: Read) -> Expr | None:
 def find_aggregate(cursor: Cursor, first: int, end: int) -> Token | None:
     """The first token from index ``first`` to ``end`` (exclusive) with the name of an aggregate that is called.
 
-    LAG and LEAD count as such.
+    LAG, LEAD and ranks count as such.
     """
     for i in range(first, min(end, len(cursor.tokens) - 1)):
         token, before = cursor.tokens[i], cursor.tokens[i - 1].word if i else ""
         is_called = token.is_name and cursor.tokens[i + 1].word == "(" and token.value.lower() in AGGREGATES
-        is_called |= _is_offset(cursor, i)
+        is_called |= _is_offset(cursor, i) or _is_rank(cursor, i)
         if is_called and before != "." and before not in _PATTERNS:
             return token
     return None
@@ -170,6 +175,12 @@ def _is_offset(cursor: Cursor, index: int) -> bool:
         return False
     behind = _find_closing_bracket(cursor, index + 1) + 1
     return behind < len(cursor.tokens) and cursor.tokens[behind].word in ("OVER", "IGNORE", "RESPECT")
+
+
+def _is_rank(cursor: Cursor, index: int) -> bool:
+    """Whether ``ROW_NUMBER() OVER`` or another rank is there."""
+    words = [token.word for token in cursor.tokens[index : index + 4]]
+    return len(words) > 3 and words[0].lower() in RANKS and words[1:] == ["(", ")", "OVER"]
 
 
 def refuse_nested_aggregate(cursor: Cursor, token: Token) -> WatersmeetError:
@@ -204,9 +215,10 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
         args: tuple[Expr, ...] = ()
     else:
         args = _read_arguments(cursor, read, token)
-    args, keys = _read_keys(cursor, read, token, args)
     is_one = name in _WITH_NULLS and not is_distinct
-    conditions = _read_nulls(cursor, name, args) if is_one else ()
+    is_ignored = is_one and cursor.take("IGNORE", "NULLS")
+    args, keys = _read_keys(cursor, read, token, args)
+    conditions = _read_nulls(cursor, name, args, is_ignored=is_ignored) if is_one else ()
     for words, construct, hint in _BEHIND:
         if cursor.at(*words):
             raise cursor.refuse_unsupported(construct, hint, len(words) - ("(" in words))
@@ -235,22 +247,30 @@ _WINDOW = "write `OVER (PARTITION BY k ORDER BY t ROWS 10 PRECEDING)`, for examp
 
 
 def _read_offset(cursor: Cursor, read: Read, first: int, function: Token) -> Expr:
-    """``LAG(x, 1, default) OVER (...)``, or LEAD: its name has been read."""
+    """``LAG(x, 1, default) IGNORE NULLS OVER (...)``, or LEAD: its name has been read."""
     name = function.text.upper()
     cursor.next()
     args = _read_arguments(cursor, read, function)
+    is_ignored = cursor.take("IGNORE", "NULLS")
     cursor.expect(")", f"close the arguments of `{function.text}` with `)`.")
-    if cursor.take("IGNORE", "NULLS"):
-        cursor.position = first
-        hint = "leave it out; `last_value(x) IGNORE NULLS OVER (...)` is the last value up to a row that is not NULL."
-        raise cursor.refuse_unsupported(f"{name}() IGNORE NULLS", hint)
+    is_ignored = cursor.take("IGNORE", "NULLS") or is_ignored
     cursor.take("RESPECT", "NULLS")
     offset = args[1].value if len(args) > 1 and args[1].op == "literal" else 1 if len(args) == 1 else None
     if not isinstance(offset, int) or isinstance(offset, bool) or len(args) > 3 or offset < 0:
         cursor.position = first
         raise cursor.refuse_unsupported(f"{name}() of these arguments", f"write `{name}(x)` or `{name}(x, 1, 0)`.")
-    call = Expr("call", (*args[:1], *args[2:]), function.value.lower(), span=cursor.span_from(first))
+    # The row itself is shown whether its value is NULL or not.
+    value = IGNORES_NULLS if is_ignored and offset else None
+    call = Expr("call", (*args[:1], *args[2:]), function.value.lower(), value=value, span=cursor.span_from(first))
     return _read_window(cursor, read, first, call, Amount(offset, is_interval=False))
+
+
+def _read_rank(cursor: Cursor, read: Read) -> Expr:
+    """``ROW_NUMBER() OVER (...)``, or another rank."""
+    first = cursor.position
+    cursor.skip(3)
+    call = Expr("call", text=cursor.tokens[first].value.lower(), span=cursor.span_from(first))
+    return _read_window(cursor, read, first, call)
 
 
 def _read_window(cursor: Cursor, read: Read, first: int, call: Expr, offset: Amount | None = None) -> Expr:
@@ -259,14 +279,23 @@ def _read_window(cursor: Cursor, read: Read, first: int, call: Expr, offset: Amo
     if inner is not None:
         raise refuse_nested_aggregate(cursor, inner)
     cursor.skip(1)
+    behind = open_window(cursor)
+    window = _read_window_content(cursor, read, call, offset)
+    cursor.position = cursor.position if behind is None else behind
+    return window.as_expr(cursor.span_from(first))
+
+
+def open_window(cursor: Cursor) -> int | None:
+    """Go to the bracket of the window that comes next: if it is a name, to that in the WINDOW clause.
+
+    Returns the position behind the name.
+    """
     if cursor.at("("):
-        return _read_window_content(cursor, read, call, offset).as_expr(cursor.span_from(first))
+        return None
     name = cursor.take_name("a window", _WINDOW)
     behind = cursor.position
     cursor.position = _find_window(cursor, name)
-    window = _read_window_content(cursor, read, call, offset)
-    cursor.position = behind
-    return window.as_expr(cursor.span_from(first))
+    return behind
 
 
 def _find_window(cursor: Cursor, name: Token) -> int:
@@ -306,49 +335,60 @@ def _read_window_content(cursor: Cursor, read: Read, call: Expr, offset: Amount 
     if cursor.take("PARTITION"):
         cursor.expect("BY", _WINDOW)
         by = cursor.read_list(read)
-    if not cursor.at("ORDER", "BY"):
-        hint = "add `ORDER BY t`, with the event time: a row comes out with the rows before it. Or GROUP BY a window."
-        raise cursor.refuse_unsupported("OVER without ORDER BY", hint)
-    cursor.skip(2)
-    order = read(cursor)
-    cursor.take("ASC")
-    if cursor.at_any({"DESC", "NULLS", ","}):
-        hint = "write `ORDER BY t`, with the event time; rows of one time are in the order of their arrival."
-        raise cursor.refuse_unsupported("OVER in an order other than that of an event time", hint)
-    unit, preceding = _read_frame(cursor) if offset is None else ("", offset)
-    if not cursor.take(")"):
-        if offset is not None and cursor.at_any({"ROWS", "RANGE"}):
-            hint = "leave the frame out: its second argument says which row it is."
+    order: tuple[Expr, ...] = ()
+    if cursor.take("ORDER"):
+        cursor.expect("BY", _WINDOW)
+        order = _read_sort_keys(cursor, read)
+    unit: Literal["ROWS", "RANGE", ""] = "ROWS" if call.text in RANKS else ""
+    preceding, following = offset, NO_ROWS
+    if unit or offset is not None:
+        if cursor.at_any({"ROWS", "RANGE"}):
+            hint = "leave the frame out: " + (
+                "its second argument says which row it is." if offset is not None else "it counts all rows before it."
+            )
             raise cursor.refuse_unsupported(f"A frame for {call.text}()", hint)
+    else:
+        unit, preceding, following = _read_frame(cursor, has_order=bool(order))
+    if not cursor.take(")"):
         raise cursor.failure("ROWS, RANGE or `)`", _WINDOW)
-    return WindowCall(call, by, order, unit, preceding)
+    return WindowCall(call, by, order, unit, preceding, following)
 
 
-def _read_frame(cursor: Cursor) -> tuple[Literal["ROWS", "RANGE"], Amount | None]:
-    """``ROWS 10 PRECEDING`` or ``RANGE BETWEEN INTERVAL 5 MINUTES PRECEDING AND CURRENT ROW``, if it comes next."""
+_FRAME_WORDS = frozenset({"ROWS", "RANGE"})
+
+
+def _read_frame(cursor: Cursor, *, has_order: bool) -> tuple[Literal["ROWS", "RANGE"], Amount | None, Amount | None]:
+    """``ROWS 10 PRECEDING`` or ``RANGE BETWEEN INTERVAL 5 MINUTES PRECEDING AND CURRENT ROW``, if it comes next.
+
+    Without it, it is all rows up to those of the row's own place, and all rows if they have no order.
+    """
+    first = cursor.position
     if cursor.at("GROUPS"):
         raise cursor.refuse_unsupported(
             "A frame in GROUPS", "write `ROWS 10 PRECEDING` or `RANGE 5 MINUTES PRECEDING`."
         )
-    if not cursor.at_any({"ROWS", "RANGE"}):
-        return "RANGE", None
+    if not cursor.at_any(_FRAME_WORDS):
+        return "RANGE", None, NO_ROWS if has_order else None
     unit: Literal["ROWS", "RANGE"] = "ROWS" if cursor.next().word == "ROWS" else "RANGE"
     is_between = cursor.take("BETWEEN")
-    begin = _read_frame_bound(cursor, unit)
-    if not is_between:
-        return unit, begin
-    cursor.expect("AND", f"write `{unit} BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW`.")
-    if not cursor.take("CURRENT", "ROW"):
-        hint = "end it with `AND CURRENT ROW`; `lead(x)` is the value of a later row."
-        raise cursor.refuse_unsupported("A frame that does not end at the current row", hint)
-    return unit, begin
+    begin = _read_frame_bound(cursor, unit, "PRECEDING")
+    end: Amount | None = NO_ROWS
+    if is_between:
+        cursor.expect("AND", f"write `{unit} BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW`.")
+        end = _read_frame_bound(cursor, unit, "FOLLOWING")
+    if begin is not None and end is not None and -begin.value > end.value:
+        cursor.position = first
+        hint = "write the earlier row first: `ROWS BETWEEN 5 PRECEDING AND 1 PRECEDING`."
+        raise cursor.refuse_unsupported("A frame that ends before it begins", hint)
+    return unit, begin, end
 
 
-def _read_frame_bound(cursor: Cursor, unit: str) -> Amount | None:
-    if cursor.take("UNBOUNDED", "PRECEDING"):
+def _read_frame_bound(cursor: Cursor, unit: str, onward: Literal["PRECEDING", "FOLLOWING"]) -> Amount | None:
+    """The distance that a frame reaches in a direction, less than zero if it is the other one; None: to the end."""
+    if cursor.take("UNBOUNDED", onward):
         return None
     if cursor.take("CURRENT", "ROW"):
-        return Amount(0, is_interval=False)
+        return NO_ROWS
     # A length of time is a leaf, and leaves are made of calls.
     from watersmeet.parser.leaves import read_amount
 
@@ -358,9 +398,10 @@ def _read_frame_bound(cursor: Cursor, unit: str) -> Amount | None:
     if unit == "ROWS" and amount.is_interval:
         cursor.position = first
         raise cursor.failure("a number of rows", example)
-    if cursor.at("FOLLOWING"):
-        raise cursor.refuse_unsupported("A frame with rows behind the current one", "use `lead(x)` for a later row.")
-    cursor.expect("PRECEDING", example)
+    back = "FOLLOWING" if onward == "PRECEDING" else "PRECEDING"
+    if cursor.take(back):
+        return replace(amount, value=-amount.value)
+    cursor.expect(onward, example)
     return amount
 
 
@@ -415,6 +456,11 @@ def _read_order(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]
         hint = f"leave it out: the order of rows makes no difference to {name}()."
         raise cursor.refuse_unsupported(f"ORDER BY in {name}()", hint, 2)
     cursor.skip(2)
+    return _read_sort_keys(cursor, read)
+
+
+def _read_sort_keys(cursor: Cursor, read: Read) -> tuple[Expr, ...]:
+    """``a [ASC | DESC] [NULLS FIRST | LAST], ...``, each as an ``order``."""
     keys = list[Expr]()
     while not keys or cursor.take(","):
         first = cursor.position
@@ -429,14 +475,17 @@ def _read_order(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]
     return tuple(keys)
 
 
-def _read_nulls(cursor: Cursor, name: str, args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The condition under which the value of one row counts: ``first(x, true)`` and ``first(x) IGNORE NULLS``."""
+def _read_nulls(cursor: Cursor, name: str, args: tuple[Expr, ...], *, is_ignored: bool) -> tuple[Expr, ...]:
+    """The condition under which the value of one row counts: ``first(x, true)`` and ``first(x) IGNORE NULLS``.
+
+    ``is_ignored``: these words stand inside the brackets.
+    """
     flag = args[1].value if len(args) == 2 and args[1].op == "literal" else None
     if len(args) != 1 and not isinstance(flag, bool):
         hint = f"write `{name}(x)`, or `{name}(x) IGNORE NULLS` for the values that are not NULL."
         raise cursor.refuse_unsupported(f"{name}() of these arguments", hint)
     is_respected = cursor.take("RESPECT", "NULLS")
-    if not is_respected and (cursor.take("IGNORE", "NULLS") or flag):
+    if not is_respected and (cursor.take("IGNORE", "NULLS") or is_ignored or flag):
         return (Expr("not", (Expr("is_null", args[:1]),), span=args[0].span),)
     return ()
 

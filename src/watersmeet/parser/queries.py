@@ -41,6 +41,7 @@ from watersmeet.parser.ranks import (
     Ranking,
     Ranks,
     apply_row_limit,
+    as_window_call,
     at_number,
     rank_all,
     rank_rows,
@@ -435,11 +436,11 @@ def _read_items(cursor: Cursor, target: QueryTarget) -> tuple[tuple[Item | Star,
     first = cursor.position
     items = cursor.read_list(_read_item, on_lines=True)
     numbers = [replace(item, place=place) for place, item in enumerate(items) if isinstance(item, RowNumber)]
-    if len(numbers) > 1 or any(not number.name for number in numbers):
+    if any(not number.name for number in numbers):
         cursor.position = first
-        hint = "give it a name with AS, and rank by another order in a query around this one."
-        construct = f"{numbers[0].function}() {'without a name' if len(numbers) < 2 else 'twice'}"
-        raise cursor.refuse_unsupported(construct, hint)
+        raise cursor.refuse_unsupported(f"{numbers[0].function}() without a name", "give it a name with AS.")
+    if len(numbers) > 1:
+        return tuple(as_window_call(item) if isinstance(item, RowNumber) else item for item in items), None
     return tuple(item for item in items if not isinstance(item, RowNumber)), (numbers or [None])[0]
 
 
@@ -455,7 +456,12 @@ def _read_item(cursor: Cursor) -> Item | Star | RowNumber:
     if at_number(cursor):
         number = read_number(cursor)
         is_named = cursor.take("AS") or (cursor.peek().is_name and not cursor.at("FROM"))
-        return replace(number, name=cursor.take_name("a name", "write `AS n`.").value) if is_named else number
+        if is_named:
+            return replace(number, name=cursor.take_name("a name", "write `AS n`.").value)
+        if cursor.at_any({",", "FROM"}):
+            return number
+        # More follows: it is part of an expression.
+        cursor.position = first
     if cursor.take("*"):
         return Star(None, cursor.span_from(first))
     if cursor.peek().is_name and cursor.peek(1).word == "." and cursor.peek(2).word == "*":

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.catalog import NOWHERE
-from watersmeet.logical.expressions import Expr, conjuncts
+from watersmeet.logical.expressions import NO_ROWS, SORTS, Expr, WindowCall, conjuncts
 from watersmeet.logical.nodes import Item, Query, Relation, RowNumber, Scan, SortKey, Star, View
 from watersmeet.operators.core.order import MOST_RANKS
+from watersmeet.parser.calls import open_window
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.expressions import read_or
 
@@ -85,7 +86,8 @@ def read_number(cursor: Cursor, items: Sequence[Item | Star] = ()) -> RowNumber:
     """``ROW_NUMBER() OVER ([PARTITION BY a, ...] ORDER BY b, ...)``, or another rank."""
     first, function = cursor.position, cursor.peek().word
     cursor.skip(4)
-    cursor.expect("(", _NUMBER)
+    behind = open_window(cursor)
+    cursor.skip(1)
     by: tuple[Item, ...] = ()
     if cursor.take("PARTITION"):
         cursor.expect("BY", _NUMBER)
@@ -94,7 +96,16 @@ def read_number(cursor: Cursor, items: Sequence[Item | Star] = ()) -> RowNumber:
         raise cursor.failure("ORDER BY", _NUMBER)
     order = _read_by(cursor, items)
     cursor.expect(")", _NUMBER)
+    cursor.position = cursor.position if behind is None else behind
     return RowNumber(by, order, span=cursor.span_from(first), function=function)
+
+
+def as_window_call(number: RowNumber) -> Item:
+    """A rank as one window function of several."""
+    order = tuple(Expr("order", (key.expr,), SORTS[key.descending, key.nulls_last]) for key in number.order)
+    call = Expr("call", text=number.function.lower(), span=number.span)
+    by = tuple(item.expr for item in number.by)
+    return Item(WindowCall(call, by, order, "ROWS", None, NO_ROWS).as_expr(number.span), number.name)
 
 
 def read_qualify(cursor: Cursor, items: Sequence[Item | Star], number: RowNumber | None) -> Ranking | None:

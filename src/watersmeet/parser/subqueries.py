@@ -79,7 +79,8 @@ def join_subqueries(cursor: Cursor, relation: Relation, where: Expr | None) -> t
     subqueries = cursor.subqueries.pop()
     for subquery in subqueries:
         if subquery.name:
-            cursor.views[-1].append(View(subquery.name, _name_value(subquery.query), subquery.span))
+            query = replace(_name_value(subquery.query), outer=aliases(relation))
+            cursor.views[-1].append(View(subquery.name, query, subquery.span))
             scan = Scan(subquery.name, subquery.name, subquery.span)
             member = Membership(subquery.name, is_value=True)
             relation = Join(relation, scan, "left", span=subquery.span, membership=member)

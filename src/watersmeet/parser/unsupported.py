@@ -287,7 +287,9 @@ _KINDS: dict[tuple[str, ...], JoinKind] = {
     ("ANTI", "JOIN"): "anti",
 }
 
-_COMPARISONS = frozenset({"<", "<=", "=", ">", ">=", "BETWEEN"})
+_COMPARISONS = frozenset({
+    "<", "<=", "=", ">", ">=", "<>", "!=", "<=>", "+", "-", "*", "/", "%", "BETWEEN", "IN", "IS", "NOT", "DIV",
+})  # fmt: skip
 """Operators that may stand behind the name of a rank in QUALIFY."""
 
 KINDS: dict[tuple[str, ...], JoinKind] = {

@@ -21,6 +21,13 @@ WINDOW = "OVER (PARTITION BY k ORDER BY t"
         (f"last_value(v) {WINDOW})", "by time"),
         (f"last_value(v) IGNORE NULLS {WINDOW})", "by the number of keys: one row per bids.k"),
         ("count(*) OVER (ORDER BY t ROWS 2 PRECEDING)", "by a limit: 2 rows"),
+        (f"lag(v, 3) IGNORE NULLS {WINDOW})", "by the number of keys: 3 rows per bids.k"),
+        (f"row_number() {WINDOW}) + 0", "by the number of keys: one row per bids.k"),
+        (f"lead(v, 4) {WINDOW} DESC)", "by the number of keys: 4 rows per bids.k"),
+        (
+            f"max(v) {WINDOW}), max(v) OVER (ORDER BY t)",
+            "by the number of keys: one row per bids.k, and by a limit: one row",
+        ),
     ],
 )
 def test_frames_bound_the_state(functions: str, bound: str) -> None:

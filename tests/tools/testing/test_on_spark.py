@@ -39,7 +39,7 @@ ON_SPARK = frozenset(
     interval/residual-unknown interval/restart-keeps-matched interval/self-join interval/semi-join
     interval/timestamps-with-lag interval/tumbling-windows lateral/before-a-join lateral/of-a-table
     latest/of-a-stream lookup/behind-a-left-join lookup/in-a-view lookup/of-a-join lookup/retention nexmark/q5
-    over/in-expressions over/lead-within
+    over/frames-of-a-table over/in-expressions over/lead-within over/several-windows
     sync/idle-of-three top/of-a-table top/of-windows union/idle-part view/impose-order view/of-a-join view/union
     window/count-and-time window/punctuation window/time window/unmatched-to-a-side-output
     window/without-a-condition

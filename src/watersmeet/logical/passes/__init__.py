@@ -166,6 +166,7 @@ def _apply_passes(script: Script, query: Query, context: AnalysisContext) -> tup
 def _with_view(script: Script, view: View, context: AnalysisContext) -> tuple[AnalysisContext, list[Refusal]]:
     """The context after a view; a refused view has no columns, so that it causes no further refusals."""
     draft, refusals = _apply_passes(script, view.query, context)
+    refusals = [_explain_correlation(refusal, view.query.outer) for refusal in refusals]
     refusals += check_view(draft, view, context.sources)
     name = view.name.lower()
     if refusals or not draft.is_bounded:
@@ -173,6 +174,18 @@ def _with_view(script: Script, view: View, context: AnalysisContext) -> tuple[An
     query = draft.finish()
     source = as_source(view.name, query, view.span, view.query.store)
     return replace(context, sources={**context.sources, name: source}, views={**context.views, name: query}), []
+
+
+def _explain_correlation(refusal: Refusal, outer: tuple[str, ...]) -> Refusal:
+    """The refusal of a name, with what to write where a scalar subquery names the query around it."""
+    alias, _, name = refusal.parameters.get("column", "").partition(".")
+    if refusal.condition != "UNKNOWN_COLUMN" or not name or alias.lower() not in {one.lower() for one in outer}:
+        return refusal
+    hint = (
+        f"a scalar subquery cannot name `{alias}`, which is around it: group it by the column that is compared, and"
+        f" write `LEFT JOIN (SELECT k, max(x) AS x FROM b GROUP BY k) AS q ON q.k = {alias}.{name}`."
+    )
+    return replace(refusal, parameters={**refusal.parameters, "suggestion": hint})
 
 
 def _sources(script: Script, extra: Mapping[str, Source]) -> dict[str, Source]:

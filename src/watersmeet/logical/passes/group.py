@@ -95,7 +95,7 @@ def top(draft: Draft) -> Draft:
     keeps_all = relation.result == "stream" and draft.scope.is_whole and top_n.emit == "changes"
     if query.limit == MOST_RANKS and keeps_all:
         limits = "`QUALIFY ... <= 10` or `WHERE n <= 10` around it" if query.rank else "`LIMIT 10`"
-        hint = f"limit it, with {limits}; or rank a table."
+        hint = f"limit it, with {limits}; order it by the event time; or rank a table."
         construct = "A rank of all rows of a stream, which would keep all of them,"
         return ranked.with_refusals([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=construct, hint=hint)])
     if query.ties and keeps_all:

@@ -154,7 +154,8 @@ class Scope:
             suggestion = did_you_mean(rest[0], [f.name for f in source.fields])
             return _unknown(dotted, f"in {_name(alias, source)}", suggestion)
         visible = self.visible
-        where = f"in {' or '.join(dict.fromkeys(_name(alias, source) for alias, source in visible.items()))}"
+        names = [_name(alias, source) for alias, source in visible.items() if not alias.startswith("#")]
+        where = f"in {' or '.join(dict.fromkeys(names)) or 'the rows of the query'}"
         hidden = self.hint(first)
         if hidden:
             return _unknown(dotted, where, hidden)
@@ -167,7 +168,9 @@ class Scope:
             )
         if first.lower() in self.unavailable_columns and not self.extra_columns:
             return _unknown(dotted, where, self.unavailable_columns[first.lower()])
-        candidates = visible if rest else [shown.name for shown in self.columns]
+        candidates = [alias for alias in visible if not alias.startswith("#")] if rest else []
+        candidates = candidates or [shown.name for shown in self.columns if not shown.alias.startswith("#")]
+        candidates = candidates or [shown.name for shown in self.columns]
         return _unknown(dotted, where, did_you_mean(first, candidates))
 
 

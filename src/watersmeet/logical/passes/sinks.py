@@ -33,7 +33,7 @@ from watersmeet.logical.passes.column_types import event_times, is_same_type, ty
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import KEY
-from watersmeet.logical.query import AnalyzedQuery, QueryWarning
+from watersmeet.logical.query import AnalyzedOver, AnalyzedQuery, QueryWarning
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedRelation,
@@ -43,6 +43,7 @@ from watersmeet.logical.relation import (
     leaves,
 )
 from watersmeet.logical.words import expression_in_words, word
+from watersmeet.operators.core.order import MOST_RANKS
 
 Column = tuple[str, str]
 """A column of a source: the alias and the name."""
@@ -220,7 +221,10 @@ def check_result(draft: Draft) -> Draft:
 
     A table is not a stream, since its rows are retracted. The latest row per key of a stream is a table.
     """
-    if draft.query.result == "stream" and draft.result_kind == "table" and not _may_be_a_stream(draft):
+    # A rank of all rows of a stream has been refused, with what makes it a stream.
+    is_refused = draft.refusals and draft.top is not None and draft.top.limit == MOST_RANKS
+    is_table = draft.query.result == "stream" and draft.result_kind == "table"
+    if is_table and not is_refused and not _may_be_a_stream(draft):
         draft = draft.with_refusals(
             [draft.refusal("RESULT_IS_A_TABLE", draft.query.span, what=_describe_result(draft), hint=_once(draft))]
         )
@@ -257,7 +261,8 @@ def _once(draft: Draft) -> str:
         return "write SELECT TABLE; or declare a watermark and add `WITHIN 10 MINUTES`, which drops repeated rows."
     if not times:
         return "write SELECT TABLE; or declare a watermark, which closes windows: each group then comes out once."
-    time = times[0].column.name
+    # What orders a query that shows ranks is a column with a generated name.
+    time = next((name for name in (t.column.name for t in times) if not name.startswith("#")), "t")
     is_distinct = draft.group is not None and not draft.group.aggregates
     top = draft.top
     if is_distinct or (top is not None and top.limit - top.offset == 1 and top.by and not top.ties):
@@ -271,6 +276,8 @@ def _once(draft: Draft) -> str:
 
 
 def _describe_result(draft: Draft) -> str:
+    if isinstance(draft.top, AnalyzedOver):
+        return "the rows of a table with window functions"
     if draft.top is not None:
         return "the first rows in an order"
     if draft.group is not None:

@@ -50,7 +50,8 @@ def assume_watermarks(draft: Draft) -> Draft:
             if _is_window_call(expr) and expr.refs[0].source in sources:
                 sources = add_watermark(sources, expr.refs[0].source, expr.refs[0].name)
     for call in (call for output in draft.outputs for call in window_calls_in(output.expr)):
-        order = WindowCall.of(call).order
+        parts = WindowCall.of(call)
+        order = parts.order[0].args[0] if parts.order else Expr("literal")
         if order.op == "column" and order.refs[0].source in sources and time_family(order.refs[0], sources):
             sources = add_watermark(sources, order.refs[0].source, order.refs[0].name)
     return replace(draft, scope=replace(draft.scope, sources=sources))

@@ -488,10 +488,10 @@ def _collect(aggregate: Aggregate, weighted: list[tuple[Any, int]]) -> Any:
 def _sort_rows(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Sequence[tuple[Row, int]]:
     """The rows in the order that an aggregate asks for, equal ones in the order of their arrival."""
     order = aggregate.order if function_of(aggregate.function).is_ordered else ()
-    return sorted(rows, key=cmp_to_key(lambda one, other: _compare_in_order(one[0], other[0], order)))
+    return sorted(rows, key=cmp_to_key(lambda one, other: compare_in_order(one[0], other[0], order)))
 
 
-def _compare_in_order(one: Row, other: Row, order: Sequence[SortColumn]) -> int:
+def compare_in_order(one: Row, other: Row, order: Sequence[SortColumn]) -> int:
     """-1 if one row comes before another, 1 if behind it, 0 if they are equal in the order."""
     for by in order:
         values = one[by.column], other[by.column]

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cmp_to_key
+from itertools import pairwise
 from typing import Any
 
 from watersmeet.operators.core.aggregates import Aggregate
+from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
-from watersmeet.operators.core.rowwise import Row, aggregate_rows, as_key, event_time, freeze
-from watersmeet.operators.over.kernel import FrameFunction, OverOperator
+from watersmeet.operators.core.rowwise import (
+    Row,
+    aggregate_rows,
+    as_key,
+    compare_in_order,
+    event_time,
+    freeze,
+    live_rows,
+)
+from watersmeet.operators.over.frames import OFFSETS, RANKS, FrameFunction
+from watersmeet.operators.over.kernel import OverOperator, TableOverOperator
 
 
 @dataclass(frozen=True)
@@ -65,32 +78,87 @@ class OverReference:
 
     def _show(self, place: int) -> tuple[Any, ...]:
         """A row with the values of the functions."""
-        key = self._key(self.rows[place][1])
-        group = [entry for entry in self.rows if self._key(entry[1]) == key]
+        key = _key(self.rows[place][1], self.over.by)
+        group = [entry for entry in self.rows if _key(entry[1], self.over.by) == key]
         own = next(n for n, entry in enumerate(group) if entry is self.rows[place])
-        values = [_evaluate(function, group, own, self.over.wait) for function in self.over.functions]
+        time = group[own][0]
+        # A row that LEAD cannot show is as if it were not there.
+        near = [entry for entry in group if entry[0] - time <= self.over.wait]
+        rows, times = [row for _, row in near], [other for other, _ in near]
+        values = [_evaluate(function, rows, times, own) for function in self.over.functions]
         return (*(freeze(group[own][1][name]) for name in self.over.columns), *map(freeze, values))
 
-    def _key(self, row: Row) -> str:
-        return repr(freeze([as_key(row[name]) for name in self.over.by]))
+
+class TableOverReference:
+    """Window functions over a table, one row at a time."""
+
+    def __init__(self, over: TableOverOperator) -> None:
+        self.over = over
+        self.changes: list[tuple[Row, int]] = []
+        self.shown: Counter[tuple[Any, ...]] = Counter()
+
+    def step(
+        self, arrivals: Mapping[int, Sequence[Row]], watermarks: Watermarks | None = None
+    ) -> Counter[tuple[Any, ...]]:
+        """Process one batch; returns what changes, each row with a number."""
+        arrived = list(arrivals.get(0, ()))
+        position = self.over.position
+        if position is not None:
+            arrived.sort(key=lambda row: row[position])
+        self.changes += [(row, row[WEIGHT]) for row in arrived]
+        after = self._show_rows()
+        changed = Counter(after)
+        changed.subtract(self.shown)
+        self.shown = after
+        return Counter({row: number for row, number in changed.items() if number})
+
+    def _show_rows(self) -> Counter[tuple[Any, ...]]:
+        inputs = (name for function in self.over.functions for name in function.columns)
+        columns = [*self.over.columns, *inputs, *self.over.by, *(key.column for key in self.over.order)]
+        groups = dict[str, list[Row]]()
+        for row, weight in live_rows(self.changes, columns):
+            groups.setdefault(_key(row, self.over.by), []).extend([row] * weight)
+        shown = Counter[tuple[Any, ...]]()
+        for group in groups.values():
+            rows = sorted(group, key=cmp_to_key(lambda one, other: compare_in_order(one, other, self.over.order)))
+            places = [0]
+            for one, other in pairwise(rows):
+                places.append(places[-1] + (compare_in_order(one, other, self.over.order) != 0))
+            for own, row in enumerate(rows):
+                values = [_evaluate(function, rows, places, own) for function in self.over.functions]
+                shown[*(freeze(row[name]) for name in self.over.columns), *map(freeze, values)] += 1
+        return shown
 
 
-def _evaluate(function: FrameFunction, group: Sequence[tuple[int, Row]], own: int, wait: int) -> Any:
-    """The value of a function for one row of its group, whose rows are in order."""
-    time, row = group[own]
-    if function.kind in ("lag", "lead"):
-        offset = function.preceding or 0
-        place = own - offset if function.kind == "lag" else own + offset
-        if 0 <= place < len(group) and (function.kind == "lag" or group[place][0] - time <= wait):
-            return group[place][1][function.columns[0]]
-        return row[function.columns[1]] if len(function.columns) > 1 else None
-    if function.unit == "rows":
-        reach = own if function.preceding is None else function.preceding
-        frame = group[max(own - reach, 0) : own + 1]
-    else:
-        earliest = None if function.preceding is None else time - function.preceding
-        frame = [entry for entry in group if entry[0] <= time and (earliest is None or entry[0] >= earliest)]
-    return aggregate_rows(Aggregate(function.function, function.columns, ""), [(each, 1) for _, each in frame])
+def _key(row: Row, by: Sequence[str]) -> str:
+    return repr(freeze([as_key(row[name]) for name in by]))
 
 
-DEFINITION = OverReference
+def _evaluate(function: FrameFunction, rows: Sequence[Row], times: Sequence[int], own: int) -> Any:
+    """The value of a function for one row of its group, whose rows are in order; peers have the same of ``times``."""
+    if function.kind in OFFSETS:
+        return _value_of_other(function, rows, own)
+    if function.kind in RANKS:
+        earlier = [time for time in times if time < times[own]]
+        return {"row_number": own, "rank": len(earlier), "dense_rank": len(set(earlier))}[function.kind] + 1
+    low, high = function.preceding, function.following
+    at: Callable[[int], int] = (lambda n: n - own) if function.unit == "rows" else (lambda n: times[n] - times[own])
+    frame = [row for n, row in enumerate(rows) if (low is None or at(n) >= -low) and (high is None or at(n) <= high)]
+    return aggregate_rows(Aggregate(function.function, function.columns, ""), [(row, 1) for row in frame])
+
+
+def _value_of_other(function: FrameFunction, rows: Sequence[Row], own: int) -> Any:
+    """The value of the row that LAG or LEAD shows, or its default."""
+    offset, name = function.preceding or 0, function.columns[0]
+    if not offset:
+        return rows[own][name]
+    others = rows[:own][::-1] if function.kind == "lag" else rows[own + 1 :]
+    others = [row for row in others if not function.skips_nulls or row[name] is not None]
+    if offset <= len(others):
+        return others[offset - 1][name]
+    return rows[own][function.columns[1]] if len(function.columns) > 1 else None
+
+
+def DEFINITION(over: OverOperator | TableOverOperator) -> OverReference | TableOverReference:  # noqa: N802 - the name that every family has
+    """The definition of window functions over a stream, or over a table."""
+    return OverReference(over) if isinstance(over, OverOperator) else TableOverReference(over)

@@ -1,6 +1,6 @@
-"""The entry of window functions: a stage with one port, whose result is a stream of all rows.
+"""The entry of window functions: a stage with one port, whose result has all rows of a stream or table.
 
-`FORECAST` says what the state will hold: the rows that wait, and those that frames still need.
+`FORECAST` says what the state will hold: the rows of the table; or those that wait, and those that frames still need.
 """
 
 from __future__ import annotations
@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
-from watersmeet.logical.expressions import Reference, WindowCall
+from watersmeet.logical.expressions import RANKS, Reference, WindowCall
 from watersmeet.logical.query import TOP, AnalyzedOver, AnalyzedQuery, Output, over_bound
 from watersmeet.logical.relation import BY_TIME, AnalyzedView
-from watersmeet.logical.words import amount_in_words
+from watersmeet.logical.words import amount_in_words, expression_in_words
 from watersmeet.operators.core.aggregates import function_of, is_aggregate, result_type
-from watersmeet.operators.core.changes import POSITION
+from watersmeet.operators.core.changes import POSITION, WEIGHT
+from watersmeet.operators.core.order import SortColumn
 from watersmeet.operators.explainer import PortRetention
-from watersmeet.operators.over.kernel import FrameFunction, OverOperator
+from watersmeet.operators.over.frames import FrameFunction
+from watersmeet.operators.over.kernel import OverOperator, TableOverOperator
 from watersmeet.physical.change import window_effects
 from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of
@@ -26,47 +28,60 @@ _SHOWN, _READ = "c", "x"
 
 
 def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
-    """The rows before the functions: what the result reads, arguments, groups and the time, each column once."""
+    """The rows before the functions: what the result reads, arguments, groups and the order, each column once.
+
+    The functions of other partitions are columns of these rows.
+    """
     over = query.top
-    assert isinstance(over, AnalyzedOver) and over.time is not None
+    assert isinstance(over, AnalyzedOver)
+    own = {f"{TOP}.{function.name}" for function in over.functions}
     shown = {
         ref.column: leaf_column(ref.source, ref.name)
         for output in outputs
         for ref in output.expr.references
-        if ref.source != TOP
+        if ref.column not in own
     }
     named = {expr.sql(): Output(f"{_SHOWN}{n}", expr) for n, expr in enumerate(shown.values())}
-    time = leaf_column(over.time.alias, over.time.name)
+    order = (by.expr for by in over.order) if over.time is None else (leaf_column(over.time.alias, over.time.name),)
     arguments = (arg for function in over.functions for arg in WindowCall.of(function.expr).call.args)
-    for expr in (*arguments, *(by.expr for by in over.by), time):
+    for expr in (*arguments, *(by.expr for by in over.by), *order):
         named.setdefault(expr.sql(), Output(f"{_READ}{len(named)}", expr))
-    inner = replace(query, outputs=tuple(named.values()), top=None, result="stream")
-    watermark = Watermark(named[time.sql()].name, Amount(0, is_interval=True))
+    kind = query.relation.result
+    inner = replace(query, outputs=tuple(named.values()), top=over.below, result=kind)
+    time = None if over.time is None else named[leaf_column(over.time.alias, over.time.name).sql()]
+    watermarks = () if time is None else (Watermark(time.name, Amount(0, is_interval=True)),)
 
     def rename(ref: Reference) -> Reference:
-        return ref if ref.source == TOP else replace(ref, source=TOP, name=named[shown[ref.column].sql()].name)
+        return ref if ref.column in own else replace(ref, source=TOP, name=named[shown[ref.column].sql()].name)
 
     renamed = tuple(Output(output.name, output.expr.map_references(rename)) for output in outputs)
-    return AnalyzedView(TOP, Source(TOP, (), (watermark,)), inner), renamed
+    return AnalyzedView(TOP, Source(TOP, (), watermarks, kind), inner), renamed
 
 
 def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
     """The plan of window functions over rows."""
     over = query.top
-    assert isinstance(over, AnalyzedOver) and over.time is not None
+    assert isinstance(over, AnalyzedOver)
     names = {output.expr.sql(): f"{TOP}.{output.name}" for output in view.query.outputs}
     by = tuple(names[by.expr.sql()] for by in over.by)
-    time = names[leaf_column(over.time.alias, over.time.name).sql()]
     columns = tuple(column for column in rows.columns if column.startswith(f"{TOP}.{_SHOWN}"))
+    functions = tuple(_function(function, names, is_stream=over.time is not None) for function in over.functions)
     lags, code = lags_of(view), CODE if by else None
+    operator: OverOperator | TableOverOperator
+    times: tuple[str, ...] = ()
+    if over.time is None:
+        order = tuple(SortColumn(names[key.expr.sql()], key.descending, key.nulls_last) for key in over.order)
+        operator = TableOverOperator(columns, functions, by, order, code, POSITION)
+    else:
+        times = (names[leaf_column(over.time.alias, over.time.name).sql()],)
+        operator = OverOperator(
+            columns, functions, by, times[0], 0 if over.within is None else over.within.value, code, POSITION,
+            tuple(column for column, _ in over.final_columns), unions=unions_of(lags), idle=idle_of(view),
+        )  # fmt: skip
+    weights = (WEIGHT,) if over.time is None else ()
     port = PortPlan(
-        rows, rows.columns, code=code, hashed=by, route="key" if by else "one", position=POSITION, lags=lags,
-        times=(time,),
-    )  # fmt: skip
-    operator = OverOperator(
-        columns, tuple(_function(function, names) for function in over.functions), by, time,
-        0 if over.within is None else over.within.value, code, POSITION,
-        tuple(column for column, _ in over.final_columns), unions=unions_of(lags), idle=idle_of(view),
+        rows, (*rows.columns, *weights), code=code, hashed=by, route="key" if by else "one", position=POSITION,
+        lags=lags, times=times,
     )  # fmt: skip
     made = tuple((f"{TOP}.{function.name}", _type(function, types)) for function in over.functions)
     return JoinPlan(
@@ -75,17 +90,20 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     )  # fmt: skip
 
 
-def _function(output: Output, names: dict[str, str]) -> FrameFunction:
+def _function(output: Output, names: dict[str, str], *, is_stream: bool) -> FrameFunction:
     parts = WindowCall.of(output.expr)
     columns = tuple(names[arg.sql()] for arg in parts.call.args)
-    reach = None if parts.preceding is None else parts.preceding.value
+    reach, end = (None if amount is None else amount.value for amount in (parts.preceding, parts.following))
     unit = "range" if parts.unit == "RANGE" else "rows"
-    return FrameFunction(parts.call.function, columns, f"{TOP}.{output.name}", unit, reach)
+    function = parts.function if is_stream else parts.call.function
+    return FrameFunction(function, columns, f"{TOP}.{output.name}", unit, reach, end)
 
 
 def _type(output: Output, types: Types) -> str:
     """The type of a function; "" where it is not known yet."""
     call = WindowCall.of(output.expr)
+    if call.call.text in RANKS:
+        return "INT NOT NULL"
     if call.value_expr is not call.call:
         return types.type_of(call.value_expr) or ""
     kind = result_type(call.call.function, tuple(types.type_of(arg) or "" for arg in call.call.args)) or ""
@@ -94,8 +112,14 @@ def _type(output: Output, types: Types) -> str:
 
 
 def _why(over: AnalyzedOver) -> tuple[str, ...]:
+    if over.time is None:
+        return (
+            "window functions: a table that is kept up to date",
+            "sharded by a hash of PARTITION BY" if over.by else "one shard: all rows are in one order",
+            "all rows are kept; a batch computes the groups that it touches again",
+        )
     bound = over_bound(over)
-    waits = f"once the watermark of {over.time} has passed it"
+    waits = f"once the watermark of {expression_in_words(over.order[0].shown)} has passed it"
     if over.within is not None:
         waits += f" by {amount_in_words(over.within)}: until then LEAD may show another row"
     state = "rows are kept until no frame can reach them" if bound == BY_TIME else f"kept besides: {bound.words}"
@@ -116,6 +140,8 @@ CHANGE = window_effects
 def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
     """The rows that frames still need."""
     assert isinstance(plan.analyzed, AnalyzedOver)
+    if plan.analyzed.time is None:
+        return (PortRetention(0, "keys", law="the rows of the table"),)
     bound = over_bound(plan.analyzed)
     return (PortRetention(0, "keys", law="the rows in the ranges" if bound == BY_TIME else bound.words),)
 

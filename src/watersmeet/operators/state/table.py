@@ -26,7 +26,7 @@ from watersmeet.operators.core.changes import (
     row_codes,
     row_ids,
 )
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, Stretches
+from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, Stretches, as_int64
 from watersmeet.operators.core.operator import END_OF_INPUT, StateOverflowError
 from watersmeet.operators.state.format import StateBlock
 from watersmeet.operators.state.layout import (
@@ -38,6 +38,7 @@ from watersmeet.operators.state.layout import (
     RowLayout,
     concat_rows,
     split_by_hash,
+    to_record_batch,
 )
 from watersmeet.operators.state.spine import ShardState, Spine
 
@@ -47,6 +48,8 @@ against the batch, so blocks are few and large.
 """
 CODE, NUMBER = "#code", "#number"
 """The code of a row, and the place in the order of arrival of the last row that made this one."""
+ARRIVAL = "#arrival"
+"""The same place as a value of the row, by which equal rows differ."""
 
 
 def table_layout(columns: Sequence[str], code: str | None, *notes: tuple[str, NoteKind]) -> RowLayout:
@@ -260,6 +263,37 @@ def _rows_of_codes(rows: KeyedRows, codes: Ints) -> list[KeyedRows]:
     if total == start.size:
         return [rows.take(start)]
     return [rows.take(pairs.build) for pairs in Stretches(start, start, stop).pieces(total)]
+
+
+def number_changes(
+    arrived: pa.Table, layout: RowLayout, number: int, *, by: Sequence[str], code: str | None, position: str | None
+) -> KeyedRows:
+    """Changes sorted by code, numbered from ``number`` on in the order of ``position``; without weights each has one.
+
+    ``code``: the column with the code of the columns ``by``; None: it is computed. A layout that has `ARRIVAL` stores
+    that number also as a column, so that equal rows differ.
+    """
+    table = arrived
+    if position is not None:
+        order = np.argsort(arrived.column(position).to_numpy(), kind="stable")
+        table = arrived.take(pa.array(order))
+    read = to_record_batch(table)
+    size = len(read)
+    weights = as_int64(read.column(WEIGHT)) if WEIGHT in table.schema.names else np.ones(size, np.int64)
+    numbers = np.where(weights > 0, number + np.arange(size), LOWEST)
+    codes = np.zeros(size, np.int64)
+    if by:
+        codes = row_codes(read, by) if code is None else as_int64(read.column(code))
+    made = {ARRIVAL: numbers, CODE: codes, WEIGHT: weights, NUMBER: numbers}
+    names = list(layout.run_columns)
+    columns = [pa.array(made[name]) if name in made else read.column(name) for name in names]
+    return layout.sort(layout.rows(pa.table(columns, names=names)))
+
+
+def live_rows(stored: KeyedRows) -> KeyedRows:
+    """The rows that are in the table, of all that were stored of some codes."""
+    rows = merge_equal_rows(stored)
+    return rows.where(rows.weights > 0)
 
 
 TIMELINE_BUDGET = Budget(block=8_192, smallest_tier=4_096, smallest_at=9, largest=4_096, sparse=1)

@@ -10,8 +10,8 @@ from typing import Any
 
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
-from watersmeet.operators.core.rowwise import Row, as_key, compare, event_time, freeze, live_rows
-from watersmeet.operators.top.kernel import SortColumn, TopNOperator
+from watersmeet.operators.core.rowwise import Row, as_key, compare_in_order, event_time, freeze, live_rows
+from watersmeet.operators.top.kernel import TopNOperator
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,13 @@ class TopReference:
     def _top_rows(self) -> Counter[tuple[Any, ...]]:
         counts: Counter[tuple[Any, ...]] = Counter()
         shown = dict[Any, int]()
-        live = self._live_rows()
-        for row, weight in sorted(live, key=cmp_to_key(lambda one, other: self._compare(one[0], other[0]))):
+        live, order = self._live_rows(), self.top.order
+        for row, weight in sorted(live, key=cmp_to_key(lambda one, other: compare_in_order(one[0], other[0], order))):
             group = self._group(row)
             number, before = min(weight, self.top.limit - shown.get(group, 0)), None
             if self.top.ties:
                 others = [(other, times) for other, times in live if self._group(other) == group]
-                preceding = [(other, times) for other, times in others if self._compare(other, row) < 0]
+                preceding = [(other, times) for other, times in others if compare_in_order(other, row, order) < 0]
                 values = {freeze([as_key(other[by.column]) for by in self.top.order]) for other, _ in preceding}
                 before = len(values) if self.top.is_dense else sum(times for _, times in preceding)
                 number = weight if before < self.top.limit else 0
@@ -114,17 +114,6 @@ class TopReference:
             return self.rows
         columns = [*self.top.columns, *(by.column for by in self.top.order), *self.top.by]
         return live_rows(self.rows, columns)
-
-    def _compare(self, left: Row, right: Row) -> int:
-        return next(
-            (sign for by in self.top.order if (sign := _compare_values(by, left[by.column], right[by.column]))), 0
-        )
-
-
-def _compare_values(by: SortColumn, left: Any, right: Any) -> int:
-    if left is None or right is None:
-        return ((left is None) - (right is None)) * (1 if by.nulls_last else -1)
-    return (compare(left, right) or 0) * (-1 if by.descending else 1)
 
 
 DEFINITION = TopReference

@@ -34,10 +34,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.operators.core.changes import WEIGHT, concat_tables, consolidate_changes, key_ids, row_codes
+from watersmeet.operators.core.changes import WEIGHT, concat_tables, consolidate_changes, key_ids
 from watersmeet.operators.core.condition import null_safe_equal
 from watersmeet.operators.core.identity import Identity
-from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, stable_order
+from watersmeet.operators.core.matching import HIGHEST, Bools, Ints, as_int64, stable_order
 from watersmeet.operators.core.operator import Emission, Emit, Port, StateStore, StreamOperator, Watermarks
 from watersmeet.operators.core.order import SortColumn, TopN, are_least, ranks_of
 from watersmeet.operators.core.watermarks import delay_watermark
@@ -47,7 +47,6 @@ from watersmeet.operators.state.layout import (
     KeyedRows,
     RowLayout,
     concat_rows,
-    to_record_batch,
 )
 from watersmeet.operators.state.shard import EndCounts, Shard, ends_after, rows_to_close
 from watersmeet.operators.state.spine import Spine
@@ -59,16 +58,17 @@ from watersmeet.operators.state.state_schema import (
     StateSchema,
 )
 from watersmeet.operators.state.table import (
+    ARRIVAL,
     BUDGET,
     CODE,
     NUMBER,
     StateTable,
     enforce_limit,
+    live_rows,
     merge_equal_rows,
+    number_changes,
     to_changes,
 )
-
-ARRIVAL = "#arrival"
 
 
 @dataclass(frozen=True)
@@ -245,26 +245,10 @@ class TopNOperator(StreamOperator):
 
     def _make_rows(self, table: pa.Table, number: int) -> KeyedRows:
         """Arrivals sorted by code, numbered in order of arrival."""
-        other_columns = [
-            name for name in (self.position, self.code) if name is not None and name not in self._input_columns
-        ]
-        read = to_record_batch(table.select([*self._input_columns, *other_columns]))
-        weights = (
-            as_int64(to_record_batch(table.select([WEIGHT])).column(0))
-            if self.changes
-            else np.ones(len(read), np.int64)
-        )
-        if self.position is not None:
-            order = np.argsort(as_int64(read.column(self.position)), kind="stable")
-            read, weights = read.take(pa.array(order)), weights[order]
-        numbers = np.where(weights > 0, number + np.arange(len(weights)), LOWEST)
-        codes = (
-            row_codes(read, self.by or self._input_columns) if self.code is None else as_int64(read.column(self.code))
-        )
-        arrival = [pa.array(numbers)] if self._needs_arrival else []
-        made = [*arrival, pa.array(codes), pa.array(weights), pa.array(numbers)]
-        columns = [*(read.column(name) for name in self._input_columns), *made]
-        return self.layout.sort(self.layout.rows(pa.table(columns, names=list(self.layout.run_columns))))
+        by = self.by or self._input_columns
+        if not self.changes and WEIGHT in table.schema.names:
+            table = table.drop_columns([WEIGHT])
+        return number_changes(table, self.layout, number, by=by, code=self.code, position=self.position)
 
     def _candidates(self, stored: StateTable, shown: KeyedRows, new: KeyedRows) -> KeyedRows:
         """Rows that include the new top-N."""
@@ -445,10 +429,10 @@ def update_groups(
     batch are not stored.
     """
     stored_runs = table.read_rows(np.unique(new.codes))
-    stored = _live_rows(stored_runs)
+    stored = live_rows(stored_runs)
     before = _top_rows(top, stored, argsort)
     if top.changes:
-        after = _top_rows(top, _live_rows(table.layout.merge([stored_runs, new])), argsort)
+        after = _top_rows(top, live_rows(table.layout.merge([stored_runs, new])), argsort)
         table.spine.add(merge_equal_rows(new if finality is None else new.where(finality.is_open(new)), is_whole=False))
     else:
         after = _top_rows(top, table.layout.merge([stored, new]), argsort)
@@ -460,11 +444,6 @@ def update_groups(
 def negate(rows: KeyedRows) -> KeyedRows:
     """The same rows with negated weights."""
     return rows.with_attributes(**{WEIGHT: -rows.weights})
-
-
-def _live_rows(stored: KeyedRows) -> KeyedRows:
-    rows = merge_equal_rows(stored)
-    return rows.where(rows.weights > 0)
 
 
 def _top_rows(top: TopNOperator, rows: KeyedRows, argsort: Callable[[KeyedRows], Ints]) -> KeyedRows:

@@ -80,7 +80,7 @@ class SparkTypes:
         if query.top is not None and query.top.rank is not None:
             self._add(TOP, (Output(RANK, Expr("literal", text="0", value=0)),))
         if isinstance(query.top, AnalyzedOver):
-            functions = query.top.functions
+            functions = query.top.all_functions
             self._add(TOP, tuple(Output(each.name, WindowCall.of(each.expr).value_expr) for each in functions))
         if not self._refusals:
             self._refusals += self._non_deterministic(query)
@@ -281,8 +281,8 @@ def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) ->
         check_aggregates(types, script, view)
     calls = [output.expr for output in query.group.aggregates] if query.group is not None else []
     if isinstance(query.top, AnalyzedOver):
-        windows = (WindowCall.of(output.expr) for output in query.top.functions)
-        calls += [parts.call for parts in windows if parts.unit]
+        windows = (WindowCall.of(output.expr) for output in query.top.all_functions)
+        calls += [parts.call for parts in windows if parts.call.op == "aggregate"]
     for call in calls:
         args = tuple(types.type_of(arg) for arg in call.arguments)
         if result_type(call.function, args) is None:

@@ -20,6 +20,7 @@ from watersmeet.logical.passes.settings import JSON_IN_WORKERS
 from watersmeet.logical.query import (
     AnalyzedBranch,
     AnalyzedGroup,
+    AnalyzedOver,
     AnalyzedQuery,
     AnalyzedTop,
     ResultColumn,
@@ -229,7 +230,7 @@ def _with_body(heading: str, query: AnalyzedQuery, details: PlanDetails, last: t
 
 
 def _group(query: AnalyzedQuery, details: PlanDetails) -> tuple[PlanStep, ...]:
-    """The stage that stores rows after the relation: a group, or a top-N."""
+    """The stages that store rows after the relation: a group, a top-N, or one for each window of functions."""
     stage = query.group or query.top
     if stage is None:
         return ()
@@ -243,7 +244,9 @@ def _group(query: AnalyzedQuery, details: PlanDetails) -> tuple[PlanStep, ...]:
         for output in query.side_outputs
         if output.column == REPEATED_ROWS
     )
+    below = stage.below if isinstance(stage, AnalyzedOver) else None
     return (
+        *(() if below is None else _group(replace(query, top=below), details)),
         *_exchange(details.exchange(stage, 0)),
         PlanStep("group", "", (*remarks, *facts), data, sinks, details.operator(stage)),
     )
