@@ -35,7 +35,6 @@ from watersmeet.parser.calls import skip_windows
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.grouping import read_grouping
-from watersmeet.parser.hints import check_late_hints, read_hints, with_hints
 from watersmeet.parser.leaves import read_amount
 from watersmeet.parser.ranks import (
     Ranking,
@@ -49,7 +48,7 @@ from watersmeet.parser.ranks import (
     read_order,
     read_qualify,
 )
-from watersmeet.parser.relations import close_query, read_relation
+from watersmeet.parser.relations import check_late_hints, close_query, read_hints, read_relation, with_hints
 from watersmeet.parser.sets import at_set_operation, read_parts, union_all
 from watersmeet.parser.subqueries import check_subqueries, join_subqueries
 from watersmeet.parser.unsupported import DUPLICATES, EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause

@@ -1,4 +1,8 @@
-"""Relations behind FROM: streams, tables, views, subqueries and unions with their aliases, joins, LATERAL."""
+"""Relations behind FROM: streams, tables, views, subqueries and unions with their aliases, joins, LATERAL.
+
+Hints about them stand behind SELECT, as Spark has them in a comment:
+``/*+ SKEW('relation', 'column', (value, ...)) */``.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,21 @@ from watersmeet.logical.nodes import (
     Query,
     Relation,
     Scan,
+    SkewHint,
     Star,
     Union,
     Within,
 )
-from watersmeet.parser.cursor import Cursor
+from watersmeet.parser.cursor import Cursor, tokenize
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.leaves import read_amount, starts_amount
 from watersmeet.parser.sets import read_parts
 from watersmeet.parser.unsupported import KINDS, at_lateral, at_watermark, join_words, read_alias, refuse_clause
 from watersmeet.parser.windows import NamedSource, read_name, read_table_function, with_watermark
 from watersmeet.schema import quote
+
+_HINT, _HINT_END = "/*+", "*/"
+_SKEW_EXAMPLE = "write `SELECT /*+ SKEW('orders', 'customer', (17, 42)) */ STREAM ...`."
 
 ReadQuery = Callable[[Cursor], Query]
 """Reads a query up to the bracket that closes it, or up to UNION ALL."""
@@ -315,3 +323,69 @@ def read_condition(cursor: Cursor) -> tuple[Expr | None, tuple[str, ...]]:
     names = cursor.read_list(lambda cursor: cursor.take_name("the name of a column", hint).value)
     cursor.expect(")", hint)
     return None, names
+
+
+def read_hints(cursor: Cursor) -> tuple[SkewHint, ...]:
+    """The hints that come next."""
+    if not cursor.peek().text.startswith(_HINT):
+        return ()
+    token = cursor.next()
+    inner = token.text.removeprefix(_HINT).removesuffix(_HINT_END)
+    shift = token.start + len(_HINT)
+    tokens = tuple(replace(t, start=t.start + shift, end=t.end + shift) for t in tokenize(inner, cursor.name))
+    hints = Cursor(cursor.name, cursor.text, tokens, cursor.offset)
+    read = [_read_hint(hints)]
+    while hints.take(",") or not hints.at_end:
+        read.append(_read_hint(hints))
+    return tuple(read)
+
+
+def check_late_hints(cursor: Cursor) -> None:
+    """Refuse hints behind STREAM or TABLE, where they are a comment like any other."""
+    if _HINT in cursor.text[cursor.previous.end : cursor.peek().start]:
+        raise cursor.failure("the hint before STREAM or TABLE", _SKEW_EXAMPLE)
+
+
+def with_hints(relation: Relation, hints: tuple[SkewHint, ...], cursor: Cursor) -> Relation:
+    """The relation of a query with its hints."""
+    if not hints:
+        return relation
+    if not isinstance(relation, Join):
+        raise cursor.failure("a join for the hint", "leave the hint out: only a join has skewed keys.")
+    return replace(relation, hints=hints)
+
+
+def _read_hint(cursor: Cursor) -> SkewHint:
+    first, name = cursor.position, cursor.peek()
+    if not cursor.take("SKEW"):
+        raise cursor.refuse_unsupported(
+            f"The hint {name.text}", "leave it out, or write SKEW('relation', 'column', 1)."
+        )
+    cursor.expect("(", _SKEW_EXAMPLE)
+    relation = _read_hint_text(cursor, "the name of a relation")
+    cursor.expect(",", _SKEW_EXAMPLE)
+    column = _read_hint_text(cursor, "the name of a column")
+    cursor.expect(",", _SKEW_EXAMPLE)
+    if cursor.take("("):
+        values = cursor.read_list(_read_hint_value)
+        cursor.expect(")", _SKEW_EXAMPLE)
+    else:
+        values = (_read_hint_value(cursor),)
+    cursor.expect(")", _SKEW_EXAMPLE)
+    return SkewHint(relation, column, values, cursor.span_from(first))
+
+
+def _read_hint_text(cursor: Cursor, expected: str) -> str:
+    if cursor.peek().kind not in ("string", "word", "quoted"):
+        raise cursor.failure(expected, _SKEW_EXAMPLE)
+    return cursor.next().value
+
+
+def _read_hint_value(cursor: Cursor) -> int | str:
+    sign = -1 if cursor.take("-") else 1
+    token = cursor.peek()
+    if token.kind == "string" and sign == 1:
+        return cursor.next().value
+    if token.kind != "number" or not token.text.isdecimal():
+        raise cursor.failure("an integer or a string", _SKEW_EXAMPLE)
+    return sign * int(cursor.next().text)

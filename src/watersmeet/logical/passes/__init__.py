@@ -21,7 +21,6 @@ from watersmeet.logical.passes.family import FamilyAnalysis
 from watersmeet.logical.passes.group import group, top
 from watersmeet.logical.passes.over import over
 from watersmeet.logical.passes.resolve import expand, resolve
-from watersmeet.logical.passes.result_unions import count_unions
 from watersmeet.logical.passes.settings import check_settings
 from watersmeet.logical.passes.sinks import (
     check_result,
@@ -31,7 +30,7 @@ from watersmeet.logical.passes.sinks import (
     key_formats,
     with_record_key,
 )
-from watersmeet.logical.passes.views import as_source, check_view, make_aliases_unique
+from watersmeet.logical.passes.views import as_source, check_view, count_unions, make_aliases_unique
 from watersmeet.logical.passes.watermarks import assume_watermarks
 from watersmeet.logical.query import AnalyzedQuery
 

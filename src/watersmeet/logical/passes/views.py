@@ -1,4 +1,7 @@
-"""Views: the columns of a query as a source, and the query in place of its name."""
+"""Views: the columns of a query as a source, and the query in place of its name.
+
+A union of tables that operators make becomes a view, too, if no operator follows: each different row is counted.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any, TypeVar, cast
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span, Watermark, WindowStart
 from watersmeet.errors import Refusal
 from watersmeet.formats.records import KEY_FORMAT, format_of_key
-from watersmeet.logical.expressions import GROUP, Reference
+from watersmeet.logical.expressions import GROUP, Expr, Reference
 from watersmeet.logical.nodes import StorageFormats, View
 from watersmeet.logical.passes.column_types import (
     event_times,
@@ -19,10 +22,11 @@ from watersmeet.logical.passes.column_types import (
 )
 from watersmeet.logical.passes.draft import Draft
 from watersmeet.logical.passes.group import final_outputs, final_time_columns, find_closing_time
-from watersmeet.logical.passes.scope import KEY, key_of, key_struct, show_column
+from watersmeet.logical.passes.scope import KEY, group_column, key_of, key_struct, show_column
 from watersmeet.logical.passes.watermarks import view_watermark, window_bounds
-from watersmeet.logical.query import AnalyzedQuery, Output, QueryWarning
+from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, Output, QueryWarning
 from watersmeet.logical.relation import (
+    AnalyzedJoin,
     AnalyzedLateral,
     AnalyzedLeaf,
     AnalyzedRelation,
@@ -38,6 +42,7 @@ from watersmeet.logical.relation import (
 ORDER = "#order"
 """The name of the column with the order of arrival where a view does not show it."""
 
+_COUNTED, _TIMES, _COPY = "#counted", "#times", "#copy"
 _T = TypeVar("_T")
 
 
@@ -282,3 +287,64 @@ def _is_itself(output: Output) -> bool:
     """Whether a column of a result is a column of its source under the same name."""
     ref = output.expr.refs[0] if output.expr.op == "column" else None
     return ref is not None and not ref.path and ref.name == output.name
+
+
+def count_unions(query: AnalyzedQuery) -> AnalyzedQuery:
+    """The query with an operator behind each union that is part of its result, if the union has operators before it.
+
+    Spark takes the result of a query from its last operator, and such a union has one in every part. So the last
+    operator is a grouping by all columns, and each row of the result comes as often as it was counted.
+    """
+    if query.group is not None or query.top is not None:
+        return query
+    return replace(query, relation=_count(query.relation))
+
+
+def _count(relation: AnalyzedRelation) -> AnalyzedRelation:
+    if isinstance(relation, AnalyzedView):
+        return replace(relation, query=count_unions(relation.query))
+    if isinstance(relation, AnalyzedUnion):
+        is_counted = relation.result == "table" and any(map(_has_operator, relation.sides))
+        return _count_rows(relation) if is_counted else relation
+    if isinstance(relation, AnalyzedLateral):
+        return relation.with_inputs([_count(relation.input)])
+    through = relation.passthrough_input
+    if through is None:
+        return relation
+    return relation.with_inputs([_count(side) if side is through else side for side in relation.inputs])
+
+
+def _has_operator(relation: AnalyzedRelation) -> bool:
+    """Whether an operator makes the rows of a relation."""
+    if isinstance(relation, AnalyzedScan):
+        return bool(relation.source.primary_key) and not relation.source.is_static
+    if isinstance(relation, AnalyzedView):
+        query = relation.query
+        is_latest = query.result != query.relation.result
+        return query.group is not None or query.top is not None or is_latest or _has_operator(query.relation)
+    if isinstance(relation, AnalyzedJoin) and relation.passthrough_input is None:
+        return True
+    return any(map(_has_operator, relation.inputs))
+
+
+def _count_rows(union: AnalyzedUnion) -> AnalyzedView:
+    """The same rows, from a grouping that counts them."""
+    fields = union.source.fields
+    by = tuple(Output(f"k{n}", _column(union.alias, field.name)) for n, field in enumerate(fields))
+    group = AnalyzedGroup(by, (Output("a0", Expr("aggregate", text="count")),), None, None, union.source.span)
+    keys = tuple(group_column(output.name) for output in by)
+    columns = tuple(Output(field.name, key) for field, key in zip(fields, keys, strict=True))
+    outputs = (*columns, Output(_TIMES, group_column("a0")))
+    counted = AnalyzedQuery(union, outputs, result="table", group=group, key=keys)
+    source = Source(_COUNTED, (*fields, Field(_TIMES, "BIGINT")), kind="table")
+    times = Expr("cast", (_column(_COUNTED, _TIMES),), value="INT")
+    array = Expr("call", (Expr("literal", text="0", value=0), times), "array_repeat")
+    copies = AnalyzedLateral(
+        AnalyzedView(_COUNTED, source, counted), array, _COPY, Source(_COPY, (Field(_COPY, "INT"),))
+    )
+    shown = tuple(Output(field.name, _column(_COUNTED, field.name)) for field in fields)
+    return AnalyzedView(union.alias, union.source, AnalyzedQuery(copies, shown, result="table"))
+
+
+def _column(alias: str, name: str) -> Expr:
+    return Expr("column", text=name, refs=(Reference((alias, name), 0, len(name), alias, name),))
