@@ -1,7 +1,8 @@
 """The join of two topics into a third, on Watersmeet and on Spark's own: ``python -m bench.peers.our_topics '{...}'``.
 
-``watersmeet`` is SQL over declared topics, and ``watersmeet-frames`` a call over DataFrames whose records Spark has
-decoded. It runs until the standard input ends, and tells when it does: where rows come later, when it waits for them.
+``watersmeet`` is SQL over declared topics, ``watersmeet-workers`` the same with JSON decoded in workers, and
+``watersmeet-frames`` a call over DataFrames whose records Spark has decoded. It runs until the standard input ends, and
+tells when it does: where rows come later, when it waits for them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import watersmeet as ws
 from bench.contender import MEMORY, PROVIDER, ROCKSDB, keep_checkpoints_as_runs
 from watersmeet.spark.session import session
 
-SQL, FRAMES = "watersmeet", "watersmeet-frames"
-STORES = {SQL: ROCKSDB, FRAMES: ROCKSDB, "spark-memory": MEMORY, "spark-rocksdb": ROCKSDB}
+SQL, WORKERS, FRAMES = "watersmeet", "watersmeet-workers", "watersmeet-frames"
+STORES = {SQL: ROCKSDB, WORKERS: ROCKSDB, FRAMES: ROCKSDB, "spark-memory": MEMORY, "spark-rocksdb": ROCKSDB}
 COLUMNS = "id BIGINT, ts BIGINT, amount DOUBLE"
 DECLARED = """
 CREATE STREAM {side} ({columns}, WATERMARK FOR ts AS ts - {lag}) USING kafka OPTIONS (
@@ -42,7 +43,7 @@ def main() -> None:
     log = Path(tempfile.gettempdir()) / "watersmeet-topics.log"
     spark = session("local[2]", conf=conf, formats=["kafka"], log=log)
     keep_checkpoints_as_runs(spark)
-    value = (_sql if asked["peer"] == SQL else _frames)(spark, asked)
+    value = (_sql if asked["peer"] in (SQL, WORKERS) else _frames)(spark, asked)
     with tempfile.TemporaryDirectory(prefix="watersmeet-topics-", ignore_cleanup_errors=True) as checkpoint:
         target = {
             "kafka.bootstrap.servers": asked["address"], "topic": asked["joined"], "checkpointLocation": checkpoint
@@ -64,6 +65,7 @@ def _sql(spark: SparkSession, asked: dict[str, Any]) -> DataFrame:
     more = f", maxOffsetsPerTrigger '{asked['batch'] // 2}'" if asked["batch"] else ""
     own = {"columns": COLUMNS, "lag": asked["lag"] * 1000, "address": asked["address"], "more": more}
     declared = "".join(DECLARED.format(side=f"{s}_side", topic=asked[s], **own) for s in ("left", "right"))
+    declared = f"SET watersmeet.json_in_workers = {'on' if asked['peer'] == WORKERS else 'off'};{declared}"
     return ws.sql(declared + JOINED.format(within=asked["within"] * 1000), spark=spark).select(
         F.to_json(F.struct("*")).alias("value")
     )

@@ -76,7 +76,7 @@ def value_pattern(type_: str, *, is_utc: bool) -> str:
 
 
 def other_keys(names: Sequence[str]) -> str:
-    """The regular expression of a key, with its closing quote, that is none of these names.
+    """The regular expression of a key, with its closing quote, other than these names.
 
     >>> [bool(re.fullmatch(other_keys(["id", "at"]), key)) for key in ('id"', 'i"', 'ids"', 'ta"', 'at"')]
     [False, True, True, True, False]

@@ -22,7 +22,7 @@ from watersmeet.spark.connectors.malformed import REASON, count_malformed
 from watersmeet.spark.connectors.record_columns import record_decoder
 from watersmeet.spark.connectors.records import decode_records
 from watersmeet.spark.private.introspection import arrow_schema
-from watersmeet.spark.run.running import run_script
+from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.run.watching import Listeners
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
@@ -148,49 +148,57 @@ def test_plain_records_have_the_values_of_spark(spark: SparkSession, zone: str, 
         assert part.equals(rows.slice(int(is_plain[:start].sum()), part.num_rows))
 
 
-def run(spark: SparkSession, text: str, folder: Path) -> list[Progress]:
+def run(spark: SparkSession, text: str, folder: Path, trigger: Trigger) -> list[Progress]:
     seen: list[Progress] = []
     listeners = Listeners(on_progress=seen.append)
-    run_script(read_script(text), spark=spark, storage=folder / "storage", trigger="end", listeners=listeners)
+    run_script(read_script(text), spark=spark, storage=folder / "storage", trigger=trigger, listeners=listeners)
     return seen
 
 
+def sent_records(die: random.Random, numbers: range) -> list[Any]:
+    """Rows of 50 keys, a second apart; one in seven is odd, and some of these are malformed."""
+    sent: list[Any] = []
+    for n in numbers:
+        row = {"id": n % 50, "at": f"2026-03-02T10:{n // 60:02}:{n % 60:02}Z", "amount": n / 7, "item": f"i{n}"}
+        text = json.dumps(row)
+        odd = [text.replace('"id"', '"id":1,"id"', 1), text.replace("Z", ""), text.replace('"i', '"\\n')]
+        odd += ["garbage", text.replace("amount", "other"), '{"id": "x"}', "{}", text.replace(" ", "  ")]
+        text = die.choice(odd) if n % 7 == 0 else text
+        sent.append(topics.Record(None, None if n % 90 == 0 else text.encode(), n % 2))
+    return sent
+
+
 def test_a_join_of_topics_is_the_same_with_and_without_workers(spark: SparkSession, kafka: str, tmp_path: Path) -> None:
-    die = random.Random(5)
+    """A checkpoint begun in either way is continued in the other one."""
+    sides = ("left", "right")
     name = f"record-columns-{tmp_path.name}"
-    for side in ("left", "right"):
-        topics.create(kafka, f"{name}-{side}", 2)
-        sent: list[Any] = []
-        for n in range(400):
-            row = {"id": n % 50, "at": f"2026-03-02T10:{n // 60:02}:{n % 60:02}Z", "amount": n / 7, "item": f"i{n}"}
-            text = json.dumps(row)
-            if n % 7 == 0:
-                odd = [text.replace('"id"', '"id":1,"id"', 1), text.replace("Z", ""), text.replace('"i', '"\\n')]
-                odd += ["garbage", text.replace("amount", "other"), '{"id": "x"}', "{}", text.replace(" ", "  ")]
-                text = die.choice(odd)
-            sent.append(topics.Record(None, None if n % 90 == 0 else text.encode(), n % 2))
-        topics.send(kafka, f"{name}-{side}", sent)
     declared = "".join(
         f"CREATE STREAM {side}s (id BIGINT, at TIMESTAMP NOT NULL, amount DOUBLE, item STRING,"
         " WATERMARK FOR at AS at - INTERVAL 1 MINUTE) USING kafka OPTIONS ("
         f"kafka.bootstrap.servers '{kafka}', subscribe '{name}-{side}', startingOffsets 'earliest',"
-        " value.format 'json', malformed 'drop', maxOffsetsPerTrigger '400');\n"
-        for side in ("left", "right")
-    )  # fmt: skip
+        " value.format 'json', malformed 'drop');\n"
+        for side in sides
+    )
     query = """INSERT INTO result SELECT STREAM l.id, l.item, r.item AS other, r.amount
         FROM lefts l LEFT JOIN rights r ON l.id = r.id AND r.at BETWEEN l.at - INTERVAL 3 MINUTES AND l.at;"""
-    results: dict[str, list[str]] = {}
-    malformed: dict[str, int] = {}
-    for switch in ("on", "off"):
-        folder = tmp_path / switch
-        sink = f"CREATE SINK result USING json OPTIONS (path '{folder}/result');"
-        text = f"SET watersmeet.json_in_workers = {switch};\n{declared}{sink}{query}"
-        seen = run(spark, text, folder)
-        malformed[switch] = sum(progress.malformed for progress in seen)
-        results[switch] = sorted(
-            line for file in (folder / "result").rglob("*.json") for line in file.read_text().splitlines()
-        )
-    assert results["on"] == results["off"] != []
+    malformed = {"on": 0, "off": 0}
+    die = random.Random(5)
+    halves = [{side: sent_records(die, numbers) for side in sides} for numbers in (range(200), range(200, 400))]
+    triggers: tuple[Trigger, ...] = ("available_now", "end")
+    for number, (half, trigger) in enumerate(zip(halves, triggers, strict=True)):
+        for side, sent in half.items():
+            if not number:
+                topics.create(kafka, f"{name}-{side}", 2)
+            topics.send(kafka, f"{name}-{side}", sent)
+        for begun, switch in (("on", ("on", "off")[number]), ("off", ("off", "on")[number])):
+            sink = f"CREATE SINK result USING json OPTIONS (path '{tmp_path / begun}/result');"
+            text = f"SET watersmeet.json_in_workers = {switch};\n{declared}{sink}{query}"
+            malformed[begun] += sum(progress.malformed for progress in run(spark, text, tmp_path / begun, trigger))
+    on, off = (
+        sorted(line for file in (tmp_path / begun / "result").rglob("*.json") for line in file.read_text().splitlines())
+        for begun in ("on", "off")
+    )
+    assert on == off != []
     assert malformed["on"] == malformed["off"] > 10
 
 
@@ -223,8 +231,9 @@ def test_a_side_is_decoded_in_workers_only_where_that_changes_nothing(
     topics.create(kafka, topic)
     own = DECLARED.format(name="a", columns=columns, kafka=kafka, topic=topic, more=more)
     other = DECLARED.format(name="b", columns=COLUMNS, kafka=kafka, topic=topic, more="")
-    shown = ws.sql(f"{own}{other}{query};", spark=spark)
+    switch = "" if "SET" in query else "SET watersmeet.json_in_workers = on;"
+    shown = ws.sql(f"{switch}{own}{other}{query};", spark=spark)
     plan = cast("Any", shown)._jdf.queryExecution().logical().toString()
     # The other side always is, but for the setting and the side of versions.
-    is_other = 0 if "off" in query or "ASOF" in query else 1
+    is_other = 0 if "SET" in query or "ASOF" in query else 1
     assert plan.count("PackPlainRecords") == is_decoded + is_other

@@ -396,7 +396,7 @@ def find_unread(
 def _decodes_json(spark: SparkSession, script: Script) -> bool:
     """Whether workers decode JSON: as the script says, else the session."""
     said = [setting.value for setting in script.settings if setting.name.lower() == JSON_IN_WORKERS]
-    return [str(spark.conf.get(JSON_IN_WORKERS, "on")), *said][-1].strip().lower() != "off"
+    return [str(spark.conf.get(JSON_IN_WORKERS, "off")), *said][-1].strip().lower() == "on"
 
 
 def _find_files(spark: SparkSession, plain: Sequence[Source]) -> dict[str, DataFrame]:

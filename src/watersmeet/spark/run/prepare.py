@@ -354,7 +354,10 @@ class _Preparation:
 
     @property
     def _unread(self) -> Mapping[str, DataFrame]:
-        """What workers read themselves. Where a side output shows malformed rows, Spark decodes all records."""
+        """The files and records that workers read themselves.
+
+        Where a side output shows malformed rows, Spark decodes all records.
+        """
         if self.default_policy == "fail":
             return self.inputs.files
         records = {source.name for source in self.script.sources if source_format(source).has_partitions}

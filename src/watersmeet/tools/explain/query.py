@@ -499,8 +499,7 @@ def _columnar_sources(join: JoinPlan, read: frozenset[str]) -> list[str]:
         remarks.append(f"{names}: Python workers read the {formats} files as columns, {reason}")
     if records:
         names = " and ".join(scan.alias for scan in records)
-        switch = f"unless {JSON_IN_WORKERS} is off"
-        remarks.append(f"{names}: Python workers decode plain JSON records as columns, {switch}; Spark the others")
+        remarks.append(f"{names}: if {JSON_IN_WORKERS} is on, Python workers decode plain JSON records as columns")
     return remarks
 
 
