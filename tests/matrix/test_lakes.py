@@ -306,6 +306,19 @@ def test_a_column_that_select_gains_is_added_or_named(
     assert stored() == [(1, 1, None, None), (2, 2, "b", None), (3, 3, "c", None), (4, 4, "d", 8)]
 
 
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_key_that_the_table_would_round_is_refused(lakes: SparkSession, tmp_path: Path, format_: str) -> None:
+    if format_ == "iceberg":
+        catalog(lakes, "fjord", tmp_path)
+    name = f"delta.`file://{tmp_path}/out`" if format_ == "delta" else "fjord.shop.out"
+    options = {"path": f"{tmp_path}/out"} if format_ == "delta" else {"table": name}
+    lakes.sql(f"CREATE TABLE {name} (id DECIMAL(5, 1), n INT) USING {format_}")
+    target = SinkTarget(Sink("out", format_, options), "query", tmp_path / "checkpoint", "upsert", ("id",))
+    with pytest.raises(WatersmeetError, match=r"its key `id` is decimal\(5,1\)"):
+        sink_connector(target).check_rows(lakes.sql("SELECT CAST(1.25 AS DECIMAL(5, 2)) AS id, 1 AS n"), None)
+    sink_connector(target).check_rows(lakes.sql("SELECT CAST(1.25 AS DECIMAL(5, 1)) AS id, 1 AS n"), None)
+
+
 LOGS = {
     "delta": ("delta OPTIONS (path '{folder}/out', changes 'log')", "delta.`{folder}/out`"),
     "delta-table": ("delta OPTIONS (table 'harbour.out', changes 'log')", "harbour.out"),

@@ -11,7 +11,7 @@ each driver checks afterwards whether the commit is its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DecimalType, FloatType, StructField, StructType
 
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats.base import PATH
@@ -193,7 +193,9 @@ class LakeConnector(SinkConnector[SinkFormatT]):
         return LakeWriter(self.target, self.table).write
 
     def check_rows(self, rows: DataFrame, place: Place | None) -> None:
-        """Refuse columns that an existing table lacks and may not get."""
+        """Refuse columns that an existing table lacks and may not get, and keys that it would round."""
+        if self.target.changes == "upsert":
+            self._check_keys(rows, place)
         missing, table = self._find_missing(rows), self.table
         if not missing or (self.target.new_columns == "add" and table.sql_name is not None):
             return
@@ -205,6 +207,19 @@ class LakeConnector(SinkConnector[SinkFormatT]):
         reason = f"it has no column {' and no column '.join(f'`{field.name}`' for field in missing)}"
         shown = table.sql_name or self.target.options[PATH]
         raise refuse("SINK_UNFIT", place, sink=self.target.sink.name, table=shown, reason=reason, hint=hint)
+
+    def _check_keys(self, rows: DataFrame, place: Place | None) -> None:
+        """Refuse a key whose values the table stores as others: the next change of the row would not find it."""
+        try:
+            present = self.table.load(rows.sparkSession).schema
+        except PySparkException:
+            # There is no table yet.
+            return
+        for name, kind in find_lossy_keys(present, rows.schema, self.target.key).items():
+            reason = f"its key `{name}` is {kind}, which would store values of the result as others"
+            hint = f"write `CAST({name} AS {kind}) AS {name}` in SELECT, and in GROUP BY if there is one."
+            shown = self.table.sql_name or self.target.options[PATH]
+            raise refuse("SINK_UNFIT", place, sink=self.target.sink.name, table=shown, reason=reason, hint=hint)
 
     def add_columns(self, rows: DataFrame) -> list[str]:
         """Add the columns of rows that an existing table lacks, if it may get any."""
@@ -237,6 +252,47 @@ class LakeConnector(SinkConnector[SinkFormatT]):
         table = self.table
         commit = table.find(spark)
         return table.has_rows(spark) if commit is None else commit.had_rows
+
+
+_CHARS = "__CHAR_VARCHAR_TYPE_STRING"
+"""The metadata in which Spark has the length of a text column."""
+_ROUNDED = {
+    "date": ("timestamp", "timestamp_ntz"),
+    "float": ("double", "decimal", "int", "bigint"),
+    "decimal": ("float", "double"),
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), ("float", "double", "decimal")),
+}
+"""By type of a column, the types whose values it stores as others without an error."""
+
+
+def find_lossy_keys(table: StructType, rows: StructType, key: Iterable[str]) -> dict[str, str]:
+    """The key columns whose values a table may store as other values, with their types there.
+
+    >>> table = StructType().add("a", "decimal(5,1)").add("b", "long")
+    >>> find_lossy_keys(table, StructType().add("a", "decimal(5,2)").add("b", "integer"), ["a", "b"])
+    {'a': 'decimal(5,1)'}
+    """
+    present, own = ({field.name.lower(): field for field in schema} for schema in (table, rows))
+    pairs = ((name, present.get(name.lower()), own.get(name.lower())) for name in key)
+    return {
+        name: stored.metadata.get(_CHARS) or stored.dataType.simpleString()
+        for name, stored, field in pairs
+        if stored is not None and field is not None and _is_rounded(stored, field)
+    }
+
+
+def _is_rounded(stored: StructField, field: StructField) -> bool:
+    """Whether a column may store values of another as other values."""
+    if stored.metadata.get(_CHARS, "").startswith("char"):
+        # It fills texts with spaces.
+        return True
+    own, other = field.dataType, stored.dataType
+    if isinstance(own, DecimalType) and isinstance(other, DecimalType):
+        return other.scale < own.scale
+    if isinstance(own, DecimalType) and not own.scale and not isinstance(other, FloatType):
+        return False
+    names = [kind.simpleString().partition("(")[0] for kind in (own, other)]
+    return names[0] in _ROUNDED.get(names[1], ())
 
 
 def rows_to_append(target: SinkTarget, batch: DataFrame, commit: Commit) -> DataFrame:
