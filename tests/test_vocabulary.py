@@ -92,20 +92,20 @@ def identifiers(tree: ast.Module) -> Iterator[str]:
 def functions(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """The functions of a module, with the class or function around them."""
 
-    def inside(node: ast.AST, around: str) -> Iterator[tuple[str, str]]:
+    def visit(node: ast.AST, around: str) -> Iterator[tuple[str, str]]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{around}{child.name}", child.name
-                yield from inside(child, f"{around}{child.name}.")
+                yield from visit(child, f"{around}{child.name}.")
             elif isinstance(child, ast.ClassDef):
-                yield from inside(child, f"{around}{child.name}.")
+                yield from visit(child, f"{around}{child.name}.")
             else:
-                yield from inside(child, around)
+                yield from visit(child, around)
 
-    return inside(tree, "")
+    return visit(tree, "")
 
 
-def banned_names() -> set[str]:
+def names_with_banned_words() -> set[str]:
     found = {
         f"banned {path} {name}"
         for path, tree in trees().items()
@@ -135,7 +135,7 @@ def classes_of_several_modules() -> set[str]:
 
 
 def offences() -> set[str]:
-    return banned_names() | participles() | classes_of_several_modules()
+    return names_with_banned_words() | participles() | classes_of_several_modules()
 
 
 def test_names_are_words_of_the_field() -> None:

@@ -102,7 +102,7 @@ class Clean:
 
     def link(self, extra: str = "") -> None:
         """Adds what the wheel asks for with an extra, from the environment of the tests."""
-        for package in needed(self.asked, extra):
+        for package in requirements(self.asked, extra):
             tops = {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", "__pycache__")}
             for top in tops:
                 place, there = self.packages / top, Path(str(package.locate_file(top)))
@@ -117,7 +117,7 @@ class Clean:
         return subprocess.run(command, cwd=self.folder, env=told, capture_output=True, text=True, timeout=60)
 
 
-def needed(package: Distribution, extra: str) -> Iterator[Distribution]:
+def requirements(package: Distribution, extra: str) -> Iterator[Distribution]:
     """What a package asks for with an extra, and what that asks for."""
     seen: set[tuple[str, str]] = set()
     waiting = [(package, extra)]

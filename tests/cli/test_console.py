@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.terminal import typed
+from tests.terminal import type_command
 
 from watersmeet.cli.init import init_project
 
@@ -26,7 +26,7 @@ def java(tmp_path: Path) -> Path:
 def test_something_moves_before_spark_is_there(tmp_path: Path, java: Path, command: str, columns: int) -> None:
     init_project(tmp_path / "shop")
     told = {**os.environ, "JAVA_HOME": str(java.parent.parent)}
-    with typed(*command.split(), folder=tmp_path, columns=columns, told=told) as terminal:
+    with type_command(*command.split(), folder=tmp_path, columns=columns, told=told) as terminal:
         terminal.until("Starting Spark, 0 s")
         terminal.until("Starting Spark, 1 s")
         (java.parent / "go").touch()

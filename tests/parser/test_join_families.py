@@ -22,7 +22,7 @@ def query(text: str) -> Query:
     return asked
 
 
-def left_window(text: str) -> WindowClause:
+def window_of_left(text: str) -> WindowClause:
     relation = query(f"SELECT * FROM {text} JOIN b WINDOW (COUNT 0)").relation
     assert isinstance(relation, Join)
     assert isinstance(relation.left, Scan | Union)
@@ -43,7 +43,7 @@ def left_window(text: str) -> WindowClause:
     ],
 )
 def test_kinds_of_windows(text: str, kind: str, amount: Amount):
-    window = left_window(f"a WINDOW ({text})")
+    window = window_of_left(f"a WINDOW ({text})")
     assert (window.kind, window.amount) == (kind, amount)
     assert read_window(text).amount == amount
 
@@ -57,7 +57,7 @@ def test_kinds_of_windows(text: str, kind: str, amount: Amount):
     ],
 )
 def test_partitions_and_their_limits(text: str, kind: str, amount: Amount):
-    window = left_window(f"a WINDOW (COUNT 5 PARTITION BY kind, upper(x) || 'y' {text})")
+    window = window_of_left(f"a WINDOW (COUNT 5 PARTITION BY kind, upper(x) || 'y' {text})")
     assert [expression_in_words(expr) for expr in window.partition_by] == ["kind", "upper(x) || 'y'"]
     assert window.limit is not None
     assert (window.limit.kind, window.limit.amount) == (kind, amount)
@@ -77,7 +77,7 @@ def test_a_window_stands_before_or_after_the_alias(text: str):
 
 
 def test_a_union_has_a_window():
-    window = left_window("(SELECT * FROM a UNION ALL SELECT * FROM c) WINDOW (COUNT 5) u")
+    window = window_of_left("(SELECT * FROM a UNION ALL SELECT * FROM c) WINDOW (COUNT 5) u")
     assert window.kind == "count"
 
 

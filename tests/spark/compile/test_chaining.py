@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.frames import streamed
+from tests.spark.frames import stream_files
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
@@ -62,7 +62,7 @@ def run(spark: SparkSession, project: Path, part: int, together: str) -> list[Pr
     return [progress for progress in found if progress.operators]
 
 
-def written(folder: Path) -> Counter[str]:
+def sink_lines(folder: Path) -> Counter[str]:
     return Counter(line for file in folder.glob("*.json") for line in file.read_text().splitlines())
 
 
@@ -71,8 +71,8 @@ def test_rows_numbers_and_states_are_those_of_joins_by_themselves(spark: SparkSe
     # A checkpoint goes on as it was begun, whatever is said later.
     second = {how: run(spark, tmp_path / how, 1, "off" if how == "on" else "on") for how in ("on", "off")}
     for folder in ("output", "late"):
-        assert written(tmp_path / "on" / folder) == written(tmp_path / "off" / folder)
-        assert sum(written(tmp_path / "on" / folder).values()) > 2, folder
+        assert sink_lines(tmp_path / "on" / folder) == sink_lines(tmp_path / "off" / folder)
+        assert sum(sink_lines(tmp_path / "on" / folder).values()) > 2, folder
     same = ("kind", "events", "events_processed", "late", "matched", "padded", "state_rows", "shards")
     for mine, theirs in zip([*first["on"], *second["on"]], [*first["off"], *second["off"]], strict=True):
         assert mine.operators.keys() == theirs.operators.keys() == {"a and b", "a+b and c"}
@@ -104,11 +104,11 @@ def test_a_join_that_a_batch_does_not_come_to_is_reported_too(spark: SparkSessio
     assert (outer.kind, outer.shards, outer.sides["right"].rows) == ("interval", 2, 1)
 
 
-def chained(spark: SparkSession, folder: Path, together: str) -> DataFrame:
+def join_three(spark: SparkSession, folder: Path, together: str) -> DataFrame:
     """Three streams by two calls, the second of which gets the result of the first."""
     spark.conf.set("watersmeet.operator_chaining", together)
     given = {name: spark.createDataFrame(ROWS[0][name], "k STRING, v INT, t BIGINT") for name in "abc"}
-    a, b, c = (streamed(folder / name, [frame]) for name, frame in given.items())
+    a, b, c = (stream_files(folder / name, [frame]) for name, frame in given.items())
     times: dict[str, Any] = {"left_time": "t", "right_time": "t", "left_lag": 2, "right_lag": 2}
     both = ws.join(a, b, on="left.k = right.k", within=3, how="left", **times)
     on = "left.left_k = right.k"
@@ -122,7 +122,7 @@ def test_calls_do_so_if_the_session_says_so(spark: SparkSession, tmp_path: Path)
         writer = result.writeStream.format("json").option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer.trigger(availableNow=True).start(str(tmp_path / "output")).awaitTermination()
 
-    result = chained(session, tmp_path, "on")
+    result = join_three(session, tmp_path, "on")
     assert ", in one operator: both have the same key" in str(ws.explain(result))
     start(result)
     assert len(list((tmp_path / "checkpoint" / "state").iterdir())) == 1
@@ -130,11 +130,11 @@ def test_calls_do_so_if_the_session_says_so(spark: SparkSession, tmp_path: Path)
     rows = Counter((row.left_v, row.right_v, row.v) for row in found.collect())
     assert rows == {(1, 11, 21): 1, (1, 12, 21): 1}
     with pytest.raises(WatersmeetError, match="joins ran in one operator, now they would run each in") as refused:
-        start(chained(session, tmp_path, "off"))
+        start(join_three(session, tmp_path, "off"))
     assert (
         refused.value.refusals[0].hint
         == 'before the call, write `spark.conf.set("watersmeet.operator_chaining", "on")`.'
     )
     with pytest.raises(WatersmeetError, match="expected on or off"):
-        chained(session, tmp_path, "perhaps")
+        join_three(session, tmp_path, "perhaps")
     session.conf.unset("watersmeet.operator_chaining")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.cli.test_commands import watersmeet
-from tests.spark.frames import add_file, run_all, streamed
+from tests.spark.frames import add_file, run_all, stream_files
 
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
@@ -43,7 +43,7 @@ def put(folder: Path, stream: str, name: int, rows: list[tuple[int, int, int]]) 
     (folder / stream / f"{name}.json").write_text(text)
 
 
-def written(folder: Path, sink: str) -> list[tuple[object, ...]]:
+def sink_rows(folder: Path, sink: str) -> list[tuple[object, ...]]:
     lines = [line for file in sorted((folder / sink).glob("*.json")) for line in file.read_text().splitlines()]
     return sorted(((row["id"], row.get("w")) for row in map(json.loads, lines)), key=str)
 
@@ -77,7 +77,7 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     put(tmp_path, "r", 1, [(2, 5, 20), (9, 9, 20)])
     run(spark, tmp_path, "refuse", news)
     # The mark of r is 20: row 1 has expired and came out alone.
-    assert written(tmp_path, "longer") == written(tmp_path, "shorter") == [(1, None), (2, 5)]
+    assert sink_rows(tmp_path, "longer") == sink_rows(tmp_path, "shorter") == [(1, None), (2, 5)]
     changes: dict[str, Any] = {"longer": 40, "shorter": 3, "shown": ""}
     with pytest.raises(WatersmeetError) as raised:
         run(spark, tmp_path, "refuse", news, **changes)
@@ -106,9 +106,9 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     run(spark, tmp_path, "accept", news, **changes)
     assert len(news) == 3
     # Longer: row 1 is gone for good; 3 and 5 meet what the old bound would not have let them meet.
-    assert written(tmp_path, "longer") == [(1, None), (2, 5), (3, 7), (4, 8), (5, 9)]
+    assert sink_rows(tmp_path, "longer") == [(1, None), (2, 5), (3, 7), (4, 8), (5, 9)]
     # Shorter: 4 meets 21, within 3; 3 and 5 come out alone, and 2, which has matched, leaves unseen.
-    assert written(tmp_path, "shorter") == [(1, None), (2, 5), (3, None), (4, 8), (5, None)]
+    assert sink_rows(tmp_path, "shorter") == [(1, None), (2, 5), (3, None), (4, 8), (5, None)]
     # What was accepted is the query now: it goes on without being asked, and the one of before is a change.
     run(spark, tmp_path, "refuse", news, **changes)
     assert len(news) == 3
@@ -157,7 +157,7 @@ def test_table_is_shown_otherwise_only_if_accepted(spark: SparkSession, tmp_path
     run(spark, tmp_path, "refuse", news, TABLE, more=1)
 
 
-def refused(call: object) -> Refusal:
+def refusal_of(call: object) -> Refusal:
     with pytest.raises(WatersmeetError) as raised:
         call()  # pyright: ignore
     (found,) = raised.value.refusals
@@ -166,16 +166,16 @@ def refused(call: object) -> Refusal:
 
 def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00Z' AS t, 5 AS v")
-    left, right = (streamed(tmp_path / name, [rows]) for name in ("left", "right"))
+    left, right = (stream_files(tmp_path / name, [rows]) for name in ("left", "right"))
     checkpoint = tmp_path / "checkpoint"
 
-    def joined(lag: str, within: str, **idle: str) -> object:
+    def join(lag: str, within: str, **idle: str) -> object:
         one, two = left.withWatermark("t", lag), right.withWatermark("t", lag)
         return ws.join(one, two, "left.id = right.id", within=within, **idle)  # pyright: ignore
 
-    assert sum(map(len, run_all(joined("1 hour", "1 hour"), checkpoint))) == 1  # pyright: ignore
-    later = joined("2 hours", "3 hours").writeStream.format("noop").option("checkpointLocation", str(checkpoint))  # pyright: ignore
-    found = refused(later.start)
+    assert sum(map(len, run_all(join("1 hour", "1 hour"), checkpoint))) == 1  # pyright: ignore
+    later = join("2 hours", "3 hours").writeStream.format("noop").option("checkpointLocation", str(checkpoint))  # pyright: ignore
+    found = refusal_of(later.start)
     assert found.condition == "CHECKPOINT_OF_A_CHANGED_QUERY"
     assert "stays at 2024-01-01 11:00:00 until a row later than 2024-01-01 13:00:00 arrives" in found.message
     assert '.option("watersmeet.accept", "true")' in found.hint
@@ -186,9 +186,9 @@ def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession
     query.stop()
     assert ws.state(checkpoint, spark).rows("left").count() == 2
     # The clock is one source more, which Spark would refuse by itself.
-    idle = joined("2 hours", "3 hours", left_idle="1 minute").writeStream.format("noop")  # pyright: ignore
+    idle = join("2 hours", "3 hours", left_idle="1 minute").writeStream.format("noop")  # pyright: ignore
     idle = idle.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    assert "its later rows may be late" in refused(idle.start).message
+    assert "its later rows may be late" in refusal_of(idle.start).message
     query = idle.option("watersmeet.accept", "true").start()
     query.awaitTermination()
     assert query.exception() is None

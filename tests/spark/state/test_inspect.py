@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.archives import HERE, QUERIES, add_rows, extract, run, written
+from tests.checkpoints.archives import HERE, QUERIES, add_rows, extract, run, sink_rows
 from tests.cli.test_commands import watersmeet
 
 import watersmeet as ws
@@ -107,5 +107,5 @@ def test_an_imported_checkpoint_goes_on_in_another_place(
     (tmp_path / "one.sql").write_text(text[: text.index("INSERT INTO")] + insert[0])
     run(elsewhere, spark, tmp_path / "one.sql")
     expected = json.loads((project / "expected.json").read_text())[query]
-    assert sorted(written(elsewhere)[query].elements()) == sorted(expected)
+    assert sorted(sink_rows(elsewhere)[query].elements()) == sorted(expected)
     assert ws.state(elsewhere / "storage" / "checkpoints" / query, spark).batch == 1

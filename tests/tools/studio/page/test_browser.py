@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.tools.studio.page.chromium import Tab, shows
 from tests.tools.studio.page.histories import JOIN, batch, project, write
-from tests.tools.studio.page.histories import started as start_of
+from tests.tools.studio.page.histories import start_event as start_of
 
 from watersmeet.cli.script import open_script
 from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics

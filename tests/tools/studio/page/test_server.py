@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.tools.studio.page.histories import batch, project, started, write
+from tests.tools.studio.page.histories import batch, project, start_event, write
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
@@ -52,7 +52,7 @@ def page(query: QueryDescription) -> Iterator[str]:
 
 def test_the_page_shows_what_the_history_has(query: QueryDescription, page: str) -> None:
     now = time.time()
-    write(query.storage, started(now - 20), *(batch(n, now - 20 + 2 * n) for n in range(10)))
+    write(query.storage, start_event(now - 20), *(batch(n, now - 20 + 2 * n) for n in range(10)))
     told = values(page, "/api/query/joined")
     assert (told["rows_in"], told["matched"], told["state_rows"], told["life"]) == (7000, 2500, 1100, "runs")
     assert told["operators"]["o and d"]["sides"]["left"]["name"] == "orders"
@@ -89,14 +89,14 @@ def test_changes_are_reported_as_they_happen(query: QueryDescription, page: str)
 
 
 def test_the_last_word_is_how_each_query_is(query: QueryDescription) -> None:
-    write(query.storage, started(time.time() - 9), batch(0, time.time()))
+    write(query.storage, start_event(time.time() - 9), batch(0, time.time()))
     with serve_page(Watch("shop", [query]), 0, "127.0.0.1") as page:
         found = urlsplit(page)
         connection = HTTPConnection(found.hostname or "", found.port, timeout=20)
         connection.request("GET", "/api/changes")
         answer = connection.getresponse()
         answer.readline()
-        write(query.storage, replace(started(time.time()), kind="ended"))
+        write(query.storage, replace(start_event(time.time()), kind="ended"))
     assert b'event: end\ndata: {"joined": "ended"}\n' in answer.read()
     connection.close()
 
@@ -105,7 +105,9 @@ def test_generated_names_are_not_shown(query: QueryDescription, page: str) -> No
     one = batch(0, time.time())
     hidden = {"#loaded": 1, "o.order_time#@orders-0": 5, "begun.#t": 7}
     write(
-        query.storage, started(time.time() - 9), replace(one, own={**one.own, **hidden}, marks={**one.marks, **hidden})
+        query.storage,
+        start_event(time.time() - 9),
+        replace(one, own={**one.own, **hidden}, marks={**one.marks, **hidden}),
     )
     assert "#" not in ask(page, "/api/query/joined")[2]
     held = values(page, "/api/query/joined")["held"]
@@ -116,7 +118,7 @@ def test_a_share_of_late_rows_is_one_of_the_rows_that_can_be_late(query: QueryDe
     """In a chain of joins these are more than its sources had."""
     one = batch(0, time.time(), late=7)
     chain = {"o and d": one.operators["o and d"], "o+d and c": one.operators["o and d"]}
-    write(query.storage, started(time.time() - 9), replace(one, operators=chain, late=14))
+    write(query.storage, start_event(time.time() - 9), replace(one, operators=chain, late=14))
     told = values(page, "/api/query/joined")
     assert (told["rows_in"], told["late"], told["late_of"]) == (700, 14, 1400)
 
