@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from bench.beside import beside, table
+from bench.compare import compare_trees, table
 from bench.contender import Run, measure, serve
 from bench.data import Workload
 from bench.floor import Floor
@@ -198,7 +198,7 @@ def test_two_trees_are_measured_in_turn() -> None:
         seen.append(tree)
         return {"median": 0.3 if tree == TREE else 0.2, "results": 7}
 
-    found = list(beside(other, ["throughput"], TINY, 2, measure))
+    found = list(compare_trees(other, ["throughput"], TINY, 2, measure))
     assert [m.run.contender for m in found] == ["watersmeet", "watersmeet-frames", "watersmeet-frames-wide"]
     assert seen == [TREE, other, other, TREE] * 3
     assert [round(m.ratio, 2) for m in found] == [1.5] * 3
@@ -210,4 +210,8 @@ def test_two_trees_are_measured_in_turn() -> None:
 
 def test_two_trees_must_give_the_same_rows() -> None:
     with pytest.raises(RuntimeError, match="disagree"):
-        list(beside(Path("/other"), ["windows"], TINY, 1, lambda _, tree: {"median": 1, "results": len(str(tree))}))
+        list(
+            compare_trees(
+                Path("/other"), ["windows"], TINY, 1, lambda _, tree: {"median": 1, "results": len(str(tree))}
+            )
+        )

@@ -11,15 +11,15 @@ import duckdb
 import pytest
 from bench.peers import __main__ as peers
 from bench.peers import files, our_job
-from bench.peers.data import Written, nexmark
-from bench.peers.queries import QUERIES, Compared
+from bench.peers.data import RowFiles, nexmark
+from bench.peers.queries import QUERIES, PeerQuery
 from pyspark.sql import SparkSession
 
 from watersmeet.queries import analyze, read_script
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
-def test_our_words_for_every_query_may_run(query: Compared) -> None:
+def test_our_words_for_every_query_may_run(query: PeerQuery) -> None:
     [analyzed] = analyze(read_script(query.our_script(Path("/data"), "csv")))
     assert set(query.columns) <= {output.name for output in analyzed.outputs}
     assert len(query.flink_script(Path("/data"), "csv")) == len(query.streams)
@@ -28,7 +28,7 @@ def test_our_words_for_every_query_may_run(query: Compared) -> None:
 def test_a_difference_is_reported_and_rows_that_agree_are_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(query: Compared, peer: str, rows: Written, *, collect: bool) -> dict[str, Any]:
+    def run(query: PeerQuery, peer: str, rows: RowFiles, *, collect: bool) -> dict[str, Any]:
         people = _query(f"SELECT DISTINCT seller FROM '{rows.batches}/auction/*.parquet' ORDER BY ALL")
         shown = [[str(one), f"name of {one}"] for (one,) in people]
         return {"rows": shown[1:] if peer == "flink" else shown}
@@ -41,14 +41,14 @@ def test_a_difference_is_reported_and_rows_that_agree_are_counted(
 
 
 def test_the_report_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(query: Compared, peer: str, rows: Written, *, collect: bool) -> dict[str, Any]:
+    def run(query: PeerQuery, peer: str, rows: RowFiles, *, collect: bool) -> dict[str, Any]:
         assert query.name == "q13" and not collect
         seconds = (5 if peer == "watersmeet" else 9) + rows.rows / 400
         return {"seconds": seconds, "start": 3.0, "megabytes": 700, "processor": 2 * seconds}
 
     peers.main(["--queries", "q13", "--rows", "4000", "--no-check"], run, tmp_path)
     [path] = tmp_path.iterdir()
-    ours, flink = (peers.Timed(**one) for one in json.loads(path.read_text()))
+    ours, flink = (peers.Timing(**one) for one in json.loads(path.read_text()))
     assert (ours.peer, ours.seconds, ours.quarter) == ("watersmeet", 15, 7.5)
     # The start is no part of what is steady.
     assert (ours.steady, flink.steady) == (400, 400) and (ours.per_core, ours.rows_per_second) == (4000 / 30, 4000 / 15)
@@ -56,7 +56,7 @@ def test_the_report_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_peer_that_cannot_go_on_does_not_end_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(query: Compared, peer: str, rows: Written, *, collect: bool) -> dict[str, Any]:
+    def run(query: PeerQuery, peer: str, rows: RowFiles, *, collect: bool) -> dict[str, Any]:
         if peer == "flink" and query.name == "q8":
             raise RuntimeError("q8 on flink failed: Caused by: java.lang.OutOfMemoryError: Java heap space")
         return {"seconds": rows.rows / 400, "start": 3.0, "megabytes": 700, "processor": rows.rows / 200}

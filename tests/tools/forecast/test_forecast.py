@@ -286,6 +286,6 @@ def test_a_run_of_the_benchmark_is_held_against_its_forecast() -> None:
         "seconds_per_batch": 0.35, "results_per_second": 0, "write_amplification": 1,
     }  # fmt: skip
     found = forecast_of(measured)
-    assert abs(found["state"].off) < 0.01 and abs(found["seconds"].off) < 0.4
+    assert abs(found["state"].error) < 0.01 and abs(found["seconds"].error) < 0.4
     told = forecast_table("forecast", [measured | {"label": "one"}]).caption
     assert str(told).startswith("Rows kept: 1 of 1 within 20 %. Seconds: 1 of 1 within 40 %.\nCosts of commit ")
