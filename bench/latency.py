@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from faults import topics
 from rich.console import Console
 
-from bench.peers.topics import BROKERS_TIME, PEERS, Join, Running, missing
+from bench.peers.topics import BROKERS_TIME, PEERS, Join, JoinProcess, absence_reason
 from bench.report import Report, names_among
 from watersmeet.cli.servers import broker
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all contenders."""
     options = _options(arguments)
     rows = list[list[str]]()
-    absent = {name: reason for name in options.contenders if (reason := missing(name)) is not None}
+    absent = {name: reason for name in options.contenders if (reason := absence_reason(name)) is not None}
     with broker() as kafka:
         for contender in options.contenders:
             if contender not in absent:
@@ -69,7 +69,7 @@ def measure(address: str, contender: str, rate: int, seconds: float) -> dict[str
     for side in (left, right):
         topics.create(address, side)
     topics.create(address, joined, **BROKERS_TIME)
-    with Running(Join(contender, address, left, right, joined, WITHIN, LAG)) as running:
+    with JoinProcess(Join(contender, address, left, right, joined, WITHIN, LAG)) as running:
         running.wait_until_ready()
         sent = send_pairs(address, contender, rate, seconds)
         _wait_for(address, joined, sent)

@@ -18,7 +18,7 @@ BELOW = re.compile(r"^```yaml\n((?:(?!^```).)*)^```\n\n!\[[^\]]*\]\(images/lifet
 
 
 def pictures() -> Iterator[tuple[Path, str]]:
-    """Each picture with the file that it is kept in."""
+    """Each picture with its file."""
     for path in sorted(STORIES.glob("*.yaml")):
         case = read_case(path)
         yield _image_path(path.stem), draw_timeline(trace_case(case), case.name)
@@ -32,5 +32,5 @@ def _image_path(name: str) -> Path:
 
 
 if __name__ == "__main__":
-    for kept, picture in pictures():
-        kept.write_text(picture, "utf-8")
+    for path, picture in pictures():
+        path.write_text(picture, "utf-8")

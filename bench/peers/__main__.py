@@ -29,7 +29,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.peers import topics
-from bench.peers.files import RunPeer, in_a_process, missing, rows_of, workload_of
+from bench.peers.files import RunPeer, in_a_process, absence_reason, rows_of, workload_of
 from bench.peers.queries import PEERS, QUERIES, WATERSMEET, PeerQuery
 from bench.report import Report, names_among
 from bench.running import TREE
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None, run_peer: RunPeer | None = None
     console = Console()
     able = {peer for name in options.queries for peer in _able(name)}
     peers = [peer for peer in options.peers if peer in able]
-    absent = {peer: reason for peer in peers if run_peer is None and (reason := missing(peer)) is not None}
+    absent = {peer: reason for peer in peers if run_peer is None and (reason := absence_reason(peer)) is not None}
     for peer, reason in absent.items():
         console.print(f"{peer} does not run: {reason}")
     peers = [peer for peer in peers if peer not in absent]
@@ -154,17 +154,17 @@ def over_topics(options: argparse.Namespace, peers: Sequence[str], console: Cons
     with broker() as kafka:
         if options.compare:
             few = workload_of(min(FEW, rows))
-            names, results = topics.fill(kafka.address, few), topics.expected(few)
+            names, results = topics.fill(kafka.address, few), topics.count_results(few)
             joins = {peer: topics.within(few, peer, kafka.address, names, "few") for peer in peers}
             rows_of_peers: dict[str, list[list[Any]]] = {}
             for peer, join in joins.items():
-                rows_of_peers[peer] = topics.joined_rows(join, results)
+                rows_of_peers[peer] = topics.collect_rows(join, results)
                 console.print(f"{TOPICS}, {peer}: {len(rows_of_peers[peer]):,} rows", style="dim")
             _compare(TOPICS, rows_of_peers)
             console.print(f"{TOPICS}: {results:,} rows of {few.rows:,}, the same everywhere", style="dim")
         if options.time:
             all_ = workload_of(rows)
-            names, results = topics.fill(kafka.address, all_), topics.expected(all_)
+            names, results = topics.fill(kafka.address, all_), topics.count_results(all_)
             for peer in peers:
                 run = topics.run(topics.within(all_, peer, kafka.address, names, "all"), results)
                 yield Timing(TOPICS, peer, rows, run.seconds, run.start, run.quarter, run.megabytes, run.processor)

@@ -33,11 +33,11 @@ class RunPeer(Protocol):
     def __call__(self, query: PeerQuery, peer: str, rows: data.RowFiles, *, collect: bool) -> dict[str, Any]: ...
 
 
-def missing(peer: str) -> str | None:
+def absence_reason(peer: str) -> str | None:
     """The reason why a system cannot take part, or None."""
     if peer == PATHWAY and not Path(_python(peer)).exists():
         return "Pathway is not installed: `make bench-peers` does that"
-    return topics.missing(peer)
+    return topics.absence_reason(peer)
 
 
 def workload_of(rows: int, part: int = 1) -> Workload:

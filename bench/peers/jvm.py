@@ -28,7 +28,7 @@ OPTIONS = ("-Xmx6g", "-XX:+UseParallelGC")
 
 
 @cache
-def missing(peer: str) -> str | None:
+def absence_reason(peer: str) -> str | None:
     """The reason why a peer cannot take part, or None: its jars, or the compiler, cannot be had."""
     try:
         for packages in (PACKAGES[peer], (COMPILER,)):

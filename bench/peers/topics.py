@@ -56,16 +56,16 @@ class Join:
     batch: int = 0
 
 
-def missing(peer: str) -> str | None:
+def absence_reason(peer: str) -> str | None:
     """The reason why a system cannot take part, or None."""
     if peer in jvm.PACKAGES:
-        return jvm.missing(peer)
+        return jvm.absence_reason(peer)
     if peer == FLINK and not FLINK_PYTHON.exists():
         return "Flink is not installed: `make bench-peers` does that"
     return None
 
 
-class Running(AbstractContextManager["Running"]):
+class JoinProcess(AbstractContextManager["Running"]):
     """A system that runs a join, until this is left."""
 
     def __init__(self, join: Join) -> None:
@@ -138,7 +138,7 @@ def _produce(producer: Producer, topic: str, value: str, key: str, partition: in
         producer.produce(topic, value, key, partition)
 
 
-def expected(workload: Workload) -> int:
+def count_results(workload: Workload) -> int:
     """The number of rows that the join gives, times in milliseconds as in the topics."""
     folder = data_of(workload)
     # `epoch_ms` would round.
@@ -163,7 +163,7 @@ class Run:
 def run(join: Join, results: int, limit: float = 600) -> Run:
     """Run a join until so many results are in its topic."""
     topics.create(join.address, join.joined, PARTITIONS, **BROKERS_TIME)
-    with Running(join) as running, Peak(running.process.pid) as peak:
+    with JoinProcess(join) as running, Peak(running.process.pid) as peak:
         running.wait_until_ready()
         start, quarter, there = time.time() - running.launched, 0.0, 0
         with Ends(join.address, join.joined) as ends:
@@ -195,7 +195,7 @@ class Ends(AbstractContextManager["Ends"]):
         return sum(self._consumer.get_watermark_offsets(part, timeout=30)[1] for part in self._parts)
 
 
-def joined_rows(join: Join, results: int) -> list[list[Any]]:
+def collect_rows(join: Join, results: int) -> list[list[Any]]:
     """The rows that a join gives, so many."""
     run(join, results)
     columns: Sequence[str] = ("id", "amount", "right_amount")
