@@ -29,7 +29,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.peers import topics
-from bench.peers.files import RunPeer, in_a_process, absence_reason, rows_of, workload_of
+from bench.peers.files import RunPeer, absence_reason, in_a_process, rows_of, workload_of
 from bench.peers.queries import PEERS, QUERIES, WATERSMEET, PeerQuery
 from bench.report import Report, names_among
 from bench.running import TREE

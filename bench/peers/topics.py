@@ -65,7 +65,7 @@ def absence_reason(peer: str) -> str | None:
     return None
 
 
-class JoinProcess(AbstractContextManager["Running"]):
+class JoinProcess(AbstractContextManager["JoinProcess"]):
     """A system that runs a join, until this is left."""
 
     def __init__(self, join: Join) -> None:
