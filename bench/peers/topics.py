@@ -1,7 +1,7 @@
 """The interval join from two topics into a third: the same records, on one broker, for every system that reads Kafka.
 
-Whether results agree is seen on few rows, one by one, and on all of them by their number. A run begins when its process
-is launched, with all records there, and ends when the last joined record is in the topic.
+Results are compared row by row on few rows, and by their number on all rows. A run begins when its process is launched,
+after all records were sent, and ends when the last joined record is in the topic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WATERSMEET, SPARK, FLINK = "watersmeet", "spark-memory", "flink"
 PEERS = (WATERSMEET, FLINK, jvm.KAFKA_STREAMS, jvm.HAZELCAST)
 FLINK_PYTHON = TREE / ".venv-peers-flink" / "bin" / "python"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
-"""The latest there is: none was made for Flink 2.3, with which this one was seen to work."""
+"""The latest release: there is none for Flink 2.3, but this one works with it."""
 PARTITIONS = 2
 READY = "ready"
 BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
@@ -41,9 +41,9 @@ BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 @dataclass(frozen=True)
 class Join:
-    """Two topics, the one that their join goes to, and its bound and lag in seconds.
+    """Two topics, the topic of their join, and its bound and lag in seconds.
 
-    ``batch``: how many records a batch takes at most, of a system that has batches; 0: all that are there.
+    ``batch``: the most records of a batch, in a system that has batches; 0: all available ones.
     """
 
     peer: str
@@ -66,7 +66,7 @@ def absence_reason(peer: str) -> str | None:
 
 
 class JoinProcess(AbstractContextManager["JoinProcess"]):
-    """A system that runs a join, until this is left."""
+    """A system that runs a join as long as this context is open."""
 
     def __init__(self, join: Join) -> None:
         self.join = join
@@ -90,30 +90,30 @@ class JoinProcess(AbstractContextManager["JoinProcess"]):
         self._folder.cleanup()
 
     def wait_until_ready(self) -> None:
-        """Wait until it says that it runs."""
+        """Wait until it reports that it runs."""
         assert self.process.stdout is not None
         if not any(line.strip() == READY for line in self.process.stdout):
             raise RuntimeError(f"{self.join.peer} has ended before it began: {self.errors}")
 
     @property
     def errors(self) -> str:
-        """The last of what it has said of problems."""
+        """The last lines of its standard error."""
         return "; ".join(self._errors.read_text("utf-8", "replace").strip().splitlines()[-3:])
 
     def _command(self, folder: Path) -> list[str]:
-        asked, join = asdict(self.join), self.join
+        request, join = asdict(self.join), self.join
         if join.peer in jvm.PACKAGES:
             ends = [join.address, join.left, join.right, join.joined, *(str(1000 * s) for s in (join.within, join.lag))]
             return jvm.command(join.peer, *ends, str(folder))
         if join.peer != FLINK:
-            return [sys.executable, "-m", "bench.peers.our_topics", json.dumps(asked)]
+            return [sys.executable, "-m", "bench.peers.our_topics", json.dumps(request)]
         (jar,) = fetch_jars([FLINK_CONNECTOR], os.environ, is_whole=True)
         job = TREE / "bench" / "peers" / "flink_topics.py"
-        return [str(FLINK_PYTHON), str(job), json.dumps({**asked, "jar": str(jar)})]
+        return [str(FLINK_PYTHON), str(job), json.dumps({**request, "jar": str(jar)})]
 
 
 def fill(address: str, workload: Workload) -> dict[str, str]:
-    """Send the rows of both sides to topics of their own, batch by batch; gives the topic of each side."""
+    """Send the rows of both sides to their own topics, batch by batch; returns the topic of each side."""
     names = {side: f"{workload.rows}-{side}" for side in SIDES}
     for name in names.values():
         topics.create(address, name, PARTITIONS)
@@ -145,8 +145,8 @@ def count_results(workload: Workload) -> int:
     left, right = (f"(SELECT id, epoch_us(ts) // 1000 AS ts FROM '{folder / side}/*.parquet')" for side in SIDES)
     bound = f"r.ts BETWEEN l.ts - {workload.within * 1000} AND l.ts + {workload.within * 1000}"
     with duckdb.connect() as connection:
-        found = connection.execute(f"SELECT count(*) FROM {left} l JOIN {right} r ON l.id = r.id AND {bound}")
-        return int((found.fetchone() or (0,))[0])
+        count = connection.execute(f"SELECT count(*) FROM {left} l JOIN {right} r ON l.id = r.id AND {bound}")
+        return int((count.fetchone() or (0,))[0])
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Run:
 
 
 def run(join: Join, results: int, limit: float = 600) -> Run:
-    """Run a join until so many results are in its topic."""
+    """Run a join until this many results are in its topic."""
     topics.create(join.address, join.joined, PARTITIONS, **BROKERS_TIME)
     with JoinProcess(join) as running, Peak(running.process.pid) as peak:
         running.wait_until_ready()
@@ -191,19 +191,19 @@ class Ends(AbstractContextManager["Ends"]):
         self._consumer.close()
 
     def count(self) -> int:
-        """The number of them."""
+        """The number of records."""
         return sum(self._consumer.get_watermark_offsets(part, timeout=30)[1] for part in self._parts)
 
 
 def collect_rows(join: Join, results: int) -> list[list[Any]]:
-    """The rows that a join gives, so many."""
+    """The rows of a join that has this many."""
     run(join, results)
     columns: Sequence[str] = ("id", "amount", "right_amount")
     return [[record.row[name] for name in columns] for record in topics.read(join.address, join.joined)]
 
 
 def within(workload: Workload, peer: str, address: str, names: dict[str, str], label: str) -> Join:
-    """The join of a workload for a system, into a topic of its own."""
+    """The join of a workload for a system, into its own topic."""
     batch = max(100_000, workload.rows // workload.batches)
     joined = f"{workload.rows}-{peer}-{label}"
     return Join(peer, address, names["left"], names["right"], joined, workload.within, LAG_SECONDS, batch)
