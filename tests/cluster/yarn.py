@@ -54,8 +54,8 @@ class Yarn:
 
     def environ(self, python: str) -> dict[str, str]:
         """The environment of a client, whose workers run that Python."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-        return kept | {"HADOOP_CONF_DIR": str(self.conf), "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": HOST}
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+        return environ | {"HADOOP_CONF_DIR": str(self.conf), "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": HOST}
 
     def last_lines(self) -> str:
         """The end of what each container wrote."""

@@ -148,8 +148,8 @@ def test_check_and_explain_show_columns_and_where_they_are_from(tmp_path: Path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"id": 1, "t": 5, "name": "x"}\n')
     (tmp_path / "q.sql").write_text(SQL)
-    told = CliRunner().invoke(app, ["check", str(tmp_path / "q.sql")])
-    assert f"o: columns of {tmp_path}/in/a.json: id BIGINT, t BIGINT, name STRING." in told.stdout, told.stderr
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "q.sql")])
+    assert f"o: columns of {tmp_path}/in/a.json: id BIGINT, t BIGINT, name STRING." in result.stdout, result.stderr
     data = json.loads(CliRunner().invoke(app, ["check", str(tmp_path / "q.sql"), "--format", "json"]).stdout)
     assert data["columns"]["c"]["columns"] == ["id BIGINT", "t BIGINT", "name STRING"]
     explained = CliRunner().invoke(app, ["explain", str(tmp_path / "q.sql")]).stdout

@@ -196,10 +196,10 @@ def test_columns_of_delta_are_shown_and_stay_from_the_first_start(tmp_path: Path
     table, storage = tmp_path / "orders", tmp_path / "q.storage"
     commit(table, 0, metadata(schema(("id", "long"), ("t", "timestamp"), ("name", "string"))))
     (tmp_path / "q.sql").write_text(SQL)
-    told = CliRunner().invoke(app, ["check", str(tmp_path / "q.sql")])
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "q.sql")])
     file = f"{table}/_delta_log/{0:020}.json"
-    assert f"o: columns of {file}: id BIGINT, t TIMESTAMP, name STRING." in told.stdout, told.stderr
-    assert f"c: columns of {file}: id BIGINT, t TIMESTAMP, name STRING." in told.stdout
+    assert f"o: columns of {file}: id BIGINT, t TIMESTAMP, name STRING." in result.stdout, result.stderr
+    assert f"c: columns of {file}: id BIGINT, t TIMESTAMP, name STRING." in result.stdout
     assert f"read from {file}" in CliRunner().invoke(app, ["explain", str(tmp_path / "q.sql")]).stdout
 
     def read() -> list[list[str]]:

@@ -33,20 +33,20 @@ def test_schemas_are_found_by_subject_and_by_number_with_those_they_refer_to_and
 ) -> None:
     item = registry_server.add("shop/items", ITEM)
     order = registry_server.add("orders", ORDER, [{"name": "Item", "subject": "shop/items", "version": 1}])
-    asked = registry_of(registry_server)
-    assert asked.latest("orders").texts == (ITEM, ORDER) and asked.latest("orders").id == order
-    assert asked.by_id(item) == (ITEM,)
+    registry = registry_of(registry_server)
+    assert registry.latest("orders").texts == (ITEM, ORDER) and registry.latest("orders").id == order
+    assert registry.by_id(item) == (ITEM,)
     before = len(registry_server.asked)
-    assert asked.by_id(order) == (ITEM, ORDER) and asked.by_id(item) == (ITEM,)
+    assert registry.by_id(order) == (ITEM, ORDER) and registry.by_id(item) == (ITEM,)
     assert len(registry_server.asked) == before
-    assert asked.register("new", ITEM) == item, "what is known has its number"
+    assert registry.register("new", ITEM) == item, "what is known has its number"
 
 
 def test_the_next_server_is_tried_if_one_is_silent(registry_server: served.Registry) -> None:
     registry_server.add("a", ITEM)
     login = {"schema.registry.user": "me", "schema.registry.password": "pass"}
-    asked = Registry.of({"schema.registry.url": f"http://127.0.0.1:9/, {registry_server.url}/", **login})
-    assert asked is not None and asked.latest("a").texts == (ITEM,)
+    registry = Registry.of({"schema.registry.url": f"http://127.0.0.1:9/, {registry_server.url}/", **login})
+    assert registry is not None and registry.latest("a").texts == (ITEM,)
 
 
 def test_refusals_of_a_registry_say_why_without_the_password(registry_server: served.Registry) -> None:

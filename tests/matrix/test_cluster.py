@@ -96,9 +96,9 @@ def test_the_python_call_runs_on_what_was_shipped(
     command = [sys.executable, "-c", PROGRAM, cluster.master, json.dumps(CONF), str(cluster.package), str(tmp_path)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert said.returncode == 0, said.stderr
-    told = json.loads(said.stdout)
-    assert "No module named 'watersmeet'" in told["before"]
-    assert told["after"] and all(file.endswith("watersmeet.zip/watersmeet/__init__.py") for file in told["after"])
+    record = json.loads(said.stdout)
+    assert "No module named 'watersmeet'" in record["before"]
+    assert record["after"] and all(file.endswith("watersmeet.zip/watersmeet/__init__.py") for file in record["after"])
     join_streams(spark, tmp_path / "data", tmp_path / "here")
     found = rows(tmp_path / "in_python")
     assert found == rows(tmp_path / "here") and found.total() > 390

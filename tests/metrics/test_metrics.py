@@ -307,8 +307,8 @@ def test_a_query_hangs_that_is_not_heard_of_and_is_named(monkeypatch: pytest.Mon
     clock[0] += 6.5
     with serve_metrics(metrics, 0) as address, pytest.raises(HTTPError) as failed:
         urlopen(f"{address}/health")
-    told = json.loads(failed.value.read())
-    assert (failed.value.code, told["status"], told["hanging"]) == (503, "hanging", {"joined": 41.5, "new": 41.5})
+    record = json.loads(failed.value.read())
+    assert (failed.value.code, record["status"], record["hanging"]) == (503, "hanging", {"joined": 41.5, "new": 41.5})
     metrics.record_activity("joined")
     metrics.end("new")
     assert metrics.status == "healthy" and MetricsRegistry().unresponsive_queries == {}

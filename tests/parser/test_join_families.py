@@ -18,8 +18,8 @@ from watersmeet.queries import read_script
 
 
 def query(text: str) -> Query:
-    (asked,) = read_script(text).queries
-    return asked
+    (parsed,) = read_script(text).queries
+    return parsed
 
 
 def window_of_left(text: str) -> WindowClause:
@@ -129,10 +129,10 @@ def test_words_of_windows_are_names_in_other_places():
 
 
 def test_ports_of_a_sync_join():
-    asked = query("SELECT STREAM * FROM a SYNC JOIN b AS x SYNC JOIN c WHERE a.v > 1 PORTS INTO s1, `s 2`, s3;")
-    assert isinstance(asked.relation, ParsedSyncJoin)
-    assert [leaf.alias for leaf in asked.relation.inputs if isinstance(leaf, Scan)] == ["a", "x", "c"]
-    assert [apart.sink for apart in asked.side_outputs] == ["s1", "s 2", "s3"]
+    parsed = query("SELECT STREAM * FROM a SYNC JOIN b AS x SYNC JOIN c WHERE a.v > 1 PORTS INTO s1, `s 2`, s3;")
+    assert isinstance(parsed.relation, ParsedSyncJoin)
+    assert [leaf.alias for leaf in parsed.relation.inputs if isinstance(leaf, Scan)] == ["a", "x", "c"]
+    assert [apart.sink for apart in parsed.side_outputs] == ["s1", "s 2", "s3"]
 
 
 def test_a_join_may_follow_a_sync_join():
@@ -182,11 +182,11 @@ def test_the_version_of_a_table_as_of_a_time(text: str):
 
 
 def test_outputs_stand_in_any_order():
-    asked = query(
+    parsed = query(
         "INSERT INTO s SELECT * FROM a WINDOW (COUNT 1) FULL JOIN b WINDOW (COUNT 1) WHERE x"
         " UNMATCHED RIGHT INTO r LATE INTO late UNMATCHED LEFT INTO l"
     )
-    names = (asked.into, *(apart.sink for apart in asked.side_outputs), asked.late_into)
+    names = (parsed.into, *(apart.sink for apart in parsed.side_outputs), parsed.late_into)
     assert names == ("s", "l", "r", "late")
 
 

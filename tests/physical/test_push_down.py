@@ -39,9 +39,9 @@ def top_n_request(script: str) -> TopN | None:
     ],
 )
 def test_the_first_rows_of_groups_that_end(shown: str, behind: str, by: tuple[str, ...]) -> None:
-    asked = top_n_request(BIDS.format(shown=shown, having="") + behind)
-    assert asked is not None
-    assert (asked.by, asked.limit, [one.column for one in asked.order]) == (by, 3, ["#group.a0"])
+    request = top_n_request(BIDS.format(shown=shown, having="") + behind)
+    assert request is not None
+    assert (request.by, request.limit, [one.column for one in request.order]) == (by, 3, ["#group.a0"])
 
 
 @pytest.mark.parametrize(

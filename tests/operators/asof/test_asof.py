@@ -593,11 +593,11 @@ def test_the_last_change_of_a_time_counts(small: int) -> None:
         with sizes(64, 64, small):
             first = join.step(store, {1: placed}, {"r.t": 5})
             # The version of its very time is there, and may still be replaced.
-            asked = join.step(store, {0: table("l", questions(5))}, {})
+            emission = join.step(store, {0: table("l", questions(5))}, {})
             replaced = join.step(store.restart(), {1: table("r", [row("r", "a", 5, 3)])}, {"r.t": 6})
             deleted = join.step(store.restart(), {1: table("r", [row("r", "a", 5, op=-1)])}, {"r.t": 6})
             kept = join.step(store, {}, {"r.t": 6})
-        assert (first.report.dropped, asked.rows, replaced.report.dropped) == ((0, 1), (), (0, 1))
+        assert (first.report.dropped, emission.rows, replaced.report.dropped) == ((0, 1), (), (0, 1))
         assert [answers(one) for one in (replaced, deleted, kept)] == [[(5, 3)], [(5, None)], [(5, 1)]]
 
 

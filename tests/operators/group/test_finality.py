@@ -265,9 +265,9 @@ def test_joins_on_what_is_final_forget_it(
                  (("l", counted), ("r", greatest))]  # fmt: skip
         operator = replace(join, final_keys=None) if number < upgraded else join
         joined = joined.restart() if data.draw(st.booleans()) else joined
-        told = operator.step(joined, sides, known[0] | known[1])
+        emission = operator.step(joined, sides, known[0] | known[1])
         given_rows = {port: table.to_pylist() for port, table in sides.items()}
-        assert changes(told.rows) == Counter({row: n for row, n in reference.step(given_rows).items() if n})
+        assert changes(emission.rows) == Counter({row: n for row, n in reference.step(given_rows).items() if n})
         if until == END_OF_INPUT and operator is join and not upgraded:
             assert count_read_rows(joined) == 0
 
@@ -280,9 +280,9 @@ def test_a_joined_state_does_not_grow() -> None:
         greatest = MOST.step(most, {0: pa.concat_tables(counted.rows)}, counted.report.watermarks)
         sides = {0: as_side("l", counted.rows, ("start", "n")), 1: as_side("r", greatest.rows, ("start", "most"))}
         marks = {f"{s}.start": one.report.watermarks["start"] for s, one in (("l", counted), ("r", greatest))}
-        told = JOINED.step(joined, sides, marks)
+        emission = JOINED.step(joined, sides, marks)
         sizes.append(count_read_rows(joined))
-        assert told.report.watermarks == marks
+        assert emission.report.watermarks == marks
     assert max(sizes) <= 4 * 51
 
 
@@ -368,10 +368,10 @@ def test_a_state_of_windows_by_their_bounds_does_not_grow(keyed: TopNOperator | 
         operator = forgetful(keyed) if window < begun else keyed
         rows = [(k, at + k) for k in range(20)]
         late = [(k, at - 2 * SIZE) for k in range(3)] if window > begun + 2 else []
-        told = operator.step(store, {0: arrivals([*rows, *late])}, {"t": mark(at)} if operator is keyed else {})
-        assert told.report.late == (len(late),)
+        emission = operator.step(store, {0: arrivals([*rows, *late])}, {"t": mark(at)} if operator is keyed else {})
+        assert emission.report.late == (len(late),)
         sizes.append(count_read_rows(store))
-        kept.append(told.report.state[0])
+        kept.append(emission.report.state[0])
     assert max(kept[begun:]) <= 20
     # Blocks of the state from before go with the next merge.
     assert max(sizes[begun + 10 :]) <= 4 * 20

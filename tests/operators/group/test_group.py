@@ -597,11 +597,11 @@ def nearest(exact: Fraction) -> float:
 
 
 def test_groups_of_format_1_go_on_from_the_doubles_they_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = json.loads((Path(__file__).parents[2] / "checkpoints" / "groups-format-1.json").read_text())
+    record = json.loads((Path(__file__).parents[2] / "checkpoints" / "groups-format-1.json").read_text())
     calls = ("sum", "avg", "stddev", "var_pop")
     names = (("key", "0.k"), ("value", "0.x"))
     grouping = GroupByOperator(("key",), tuple(Aggregate(f, ("value",), f) for f in calls), changes=True, names=names)
-    old = MemoryStore({name: base64.b64decode(value) for name, value in kept.items()})
+    old = MemoryStore({name: base64.b64decode(value) for name, value in record.items()})
 
     def step_groups(store: MemoryStore, rows: Sequence[tuple[str, float | None, int]]) -> dict[str, list[Any]]:
         schema = pa.schema({"key": pa.string(), "value": pa.float64(), "#weight": pa.int64()})

@@ -91,16 +91,16 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     assert "--accept" in longer.hint
     text = TEXT.format(folder=tmp_path, limits="", **changes)
     (tmp_path / "changed.sql").write_text(text[: text.index("INSERT INTO shorter")])
-    told = watersmeet("check", tmp_path / "changed.sql", "--against", tmp_path / "storage", "--format", "json")
-    (edit,) = json.loads(told.stdout)["edits"]
+    result = watersmeet("check", tmp_path / "changed.sql", "--against", tmp_path / "storage", "--format", "json")
+    (edit,) = json.loads(result.stdout)["edits"]
     assert (edit["class"], edit["follows"][0]["consequence"] in longer.message) == ("continued", True)
     # A query that is refused does not hide what is said of the other.
     away = "USING kafka OPTIONS (kafka.bootstrap.servers '127.0.0.1:1', topic 'shorter', value.format 'json')"
     refused = text.replace(f"USING json OPTIONS (path '{tmp_path}/shorter')", away)
     (tmp_path / "refused.sql").write_text(refused)
-    told = watersmeet("check", tmp_path / "refused.sql", "--against", tmp_path / "storage")
-    assert told.exit_code == 4 and "longer: it would continue with its state if you accept this" in told.stdout
-    assert "shorter" in told.stderr and "--accept" not in told.stderr
+    result = watersmeet("check", tmp_path / "refused.sql", "--against", tmp_path / "storage")
+    assert result.exit_code == 4 and "longer: it would continue with its state if you accept this" in result.stdout
+    assert "shorter" in result.stderr and "--accept" not in result.stderr
     put(tmp_path, "l", 2, [(5, 50, 21)])
     put(tmp_path, "r", 2, [(1, 6, 21), (3, 7, 40), (4, 8, 21), (5, 9, 60)])
     run(spark, tmp_path, "accept", news, **changes)
@@ -112,8 +112,8 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     # What was accepted is the query now: it goes on without being asked, and the one of before is a change.
     run(spark, tmp_path, "refuse", news, **changes)
     assert len(news) == 3
-    kept = json.loads((tmp_path / "storage" / "checkpoints" / "longer" / "watersmeet.json").read_text())
-    assert (len(kept["accepted"]), kept["changed"]) == (1, 0)
+    record = json.loads((tmp_path / "storage" / "checkpoints" / "longer" / "watersmeet.json").read_text())
+    assert (len(record["accepted"]), record["changed"]) == (1, 0)
     # An edit that needs no consent is recorded, too, if it changes what becomes of rows.
     run(spark, tmp_path, "refuse", news, **changes, limits="SET watersmeet.state.max_rows = 1000;")
     longer_now = tmp_path / "storage" / "checkpoints" / "longer"

@@ -241,12 +241,12 @@ def test_references_are_resolved_wherever_sources_are_read(tmp_path: Path, monke
     script.write_text(SEPARATED.format(kind="LEFT"))
     rebuilt = watersmeet("run", script, "--once", "--rebuild")
     assert rebuilt.exit_code == 0, rebuilt.output
-    told = watersmeet("why", script, "l", "id=1")
-    assert told.exit_code == 0 and "matched" in told.stdout, told.output
+    result = watersmeet("why", script, "l", "id=1")
+    assert result.exit_code == 0 and "matched" in result.stdout, result.output
     # What the query did with it before the rebuild is not known, and the verdict says so.
-    assert "  uncertain  it is not known whether it was late" in told.stdout
-    assert "  matched    batch 0 (uncertain): " in told.stdout
-    assert "Unknown: The state was rebuilt after batch 0" in told.stdout
+    assert "  uncertain  it is not known whether it was late" in result.stdout
+    assert "  matched    batch 0 (uncertain): " in result.stdout
+    assert "Unknown: The state was rebuilt after batch 0" in result.stdout
     assert "(uncertain up to batch 0)" in watersmeet("why", script, "--summary").stdout
     (tmp_path / "l" / "1.csv").write_text("2|9\n")
     assert watersmeet("run", script, "--once").exit_code == 0

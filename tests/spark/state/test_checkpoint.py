@@ -122,8 +122,8 @@ def test_two_joins_of_one_name_run_in_one_query(spark: SparkSession, tmp_path: P
     inner = ws.join(one, two, "left.id = right.id", within="1 hour").selectExpr("left_id AS id", "left_t AS t")
     outer = ws.join(inner, three, "left.id = right.id", within="1 hour", left_time="t", left_lag="1 hour")
     assert sum(len(batch) for batch in run_all(outer, tmp_path / "checkpoint")) == 1
-    kept = json.loads((tmp_path / "checkpoint" / "watersmeet.json").read_text())
-    assert len(kept["queries"]) == 2
+    record = json.loads((tmp_path / "checkpoint" / "watersmeet.json").read_text())
+    assert len(record["queries"]) == 2
 
 
 class Starts(StreamingQueryListener):

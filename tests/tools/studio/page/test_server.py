@@ -53,14 +53,19 @@ def page(query: QueryDescription) -> Iterator[str]:
 def test_the_page_shows_what_the_history_has(query: QueryDescription, page: str) -> None:
     now = time.time()
     write(query.storage, start_event(now - 20), *(batch(n, now - 20 + 2 * n) for n in range(10)))
-    told = values(page, "/api/query/joined")
-    assert (told["rows_in"], told["matched"], told["state_rows"], told["life"]) == (7000, 2500, 1100, "runs")
-    assert told["operators"]["o and d"]["sides"]["left"]["name"] == "orders"
-    assert told["held"] == "deliveries holds the others back, by 1 min. 900 rows of orders wait for it."
+    data = values(page, "/api/query/joined")
+    assert (data["rows_in"], data["matched"], data["state_rows"], data["life"]) == (
+        7000,
+        2500,
+        1100,
+        "runs",
+    )
+    assert data["operators"]["o and d"]["sides"]["left"]["name"] == "orders"
+    assert data["held"] == "deliveries holds the others back, by 1 min. 900 rows of orders wait for it."
     # An hour before the watermark of deliveries.
     earliest = datetime.fromtimestamp(int(now - 2 - 360 - 3600), UTC).strftime("%Y-%m-%d %H:%M:%S")
-    assert f"the earliest rows of orders that may still come out are from {earliest}" in told["next"]
-    newest = {one["column"]: one["newest"] for one in told["marks"]}
+    assert f"the earliest rows of orders that may still come out are from {earliest}" in data["next"]
+    newest = {one["column"]: one["newest"] for one in data["marks"]}
     # The lag of both is five minutes.
     assert int(newest["o.order_time"]) == int((now - 2 - 300 + 300) * 1_000_000)
     write(query.storage, batch(10, now))
@@ -119,8 +124,8 @@ def test_a_share_of_late_rows_is_one_of_the_rows_that_can_be_late(query: QueryDe
     one = batch(0, time.time(), late=7)
     chain = {"o and d": one.operators["o and d"], "o+d and c": one.operators["o and d"]}
     write(query.storage, start_event(time.time() - 9), replace(one, operators=chain, late=14))
-    told = values(page, "/api/query/joined")
-    assert (told["rows_in"], told["late"], told["late_of"]) == (700, 14, 1400)
+    data = values(page, "/api/query/joined")
+    assert (data["rows_in"], data["late"], data["late_of"]) == (700, 14, 1400)
 
 
 def test_server_answers_this_machine_and_its_own_names_only(page: str) -> None:
@@ -228,9 +233,9 @@ def test_the_page_is_quick_with_ten_queries_and_fifty_thousand_batches(query: Qu
         history_file(query.storage, other.name).write_bytes(first.read_bytes())
     with serve_page(Watch("shop", queries), 0, "127.0.0.1") as address:
         began = time.monotonic()
-        told = values(address, "/api/project")
+        data = values(address, "/api/project")
         opened = time.monotonic() - began
-        assert [one["batches"] for one in told["queries"]] == [50_000] * 10
+        assert [one["batches"] for one in data["queries"]] == [50_000] * 10
         began = time.monotonic()
         status, _, text = ask(address, "/api/query/query7")
         shown = time.monotonic() - began
@@ -247,12 +252,12 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(query: QueryDesc
             serve_page(Watch("shop", [query]), port, "127.0.0.1"),
         ):
             pass
-        told = CliRunner().invoke(app, ["run", str(query.storage.parent), "--page", str(port)])
-    assert told.exit_code == 1 and "PAGE_ADDRESS" in told.output
+        result = CliRunner().invoke(app, ["run", str(query.storage.parent), "--page", str(port)])
+    assert result.exit_code == 1 and "PAGE_ADDRESS" in result.output
     assert not (query.storage / "spark.log").exists()
 
 
 def test_missing_server_of_pages_is_refused(query: QueryDescription, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("watersmeet.cli.studio.find_spec", lambda name: None)
-    told = CliRunner().invoke(app, ["page", str(query.storage.parent)])
-    assert told.exit_code == 1 and "PAGE_NOT_INSTALLED" in told.output and "watersmeet[ui]" in told.output
+    result = CliRunner().invoke(app, ["page", str(query.storage.parent)])
+    assert result.exit_code == 1 and "PAGE_NOT_INSTALLED" in result.output and "watersmeet[ui]" in result.output
