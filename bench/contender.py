@@ -368,7 +368,7 @@ def _around(millis: Mapping[str, int]) -> int:
 
 
 def _write_amplification(progress: list[Any]) -> float:
-    """How often a row is written to the state: once when it arrives, and once more with every merge of its run."""
+    """The number of writes of a row to the state: one when it arrives, and one with every merge of its run."""
     return round(sum(of_ours(p, "written") for p in progress) / max(1, sum(of_ours(p, "rows") for p in progress)), 2)
 
 

@@ -3,9 +3,11 @@
 A standalone cluster on loopback has two workers. One project with four queries has its storage on HDFS, another one on
 S3; they write files, Postgres and Kafka. Executors, workers, Python workers, daemons, the driver and the NameNode are
 killed; each kill affects all queries of a project. One project runs with speculation, one with dynamic allocation.
-The driver is started again after it was killed or has ended, and restarts queries that fail, which is counted.
+The driver is started again after it was killed or has ended, and restarts queries that fail, which is counted. The last
+run, to the end of the input, is in local mode: it needs no executors, and continues from their checkpoints.
 
     .venv/bin/python -m faults.cluster --kills 40 --only s3
+    .venv/bin/python -m faults.cluster --kills 8 --files 60 --pause 2 6 --minutes 3     a round of some minutes
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,8 +56,6 @@ DYNAMIC = {
 MASTER = {"SPARK_DAEMON_MEMORY": "256m"}
 RETRY_CODES = (4, 5)
 """Exit codes of a run that may be started again."""
-QUIET_SECONDS = (8.0, 20.0)
-"""The shortest and the longest time between two kills."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Killer:
 
 def disturb(
     group: Group, folder: Path, files: int, backends: Servers, killer: Killer, storage: str, conf: Mapping[str, str],
-    kills: int, seconds: float,
+    kills: int, seconds: float, pause: tuple[float, float],
 ) -> Outcome:  # fmt: skip
     """Run a group undisturbed in local mode, then on the cluster with kills, and compare the rows."""
     calm, disturbed = folder / "calm", folder / "disturbed"
@@ -193,7 +193,7 @@ def disturb(
     for _ in range(kills):
         if time.monotonic() > until:
             break
-        time.sleep(killer.chance.uniform(*QUIET_SECONDS))
+        time.sleep(killer.chance.uniform(*pause))
         run = restart_ended(run, disturbed, killer, outcome)
         kind = killer.chance.choice(group.kinds)
         began = time.monotonic()
@@ -211,7 +211,7 @@ def disturb(
     run.kill("group")
     run.wait(60)
     for _ in range(3):
-        last = start(disturbed, killer, "--end")
+        last = Run(disturbed, "--end")
         code = last.wait(END_SECONDS)
         if code == 0:
             break
@@ -224,9 +224,9 @@ def disturb(
     return outcome
 
 
-def start(project: Path, killer: Killer, *options: str) -> Run:
+def start(project: Path, killer: Killer) -> Run:
     """Start a driver on the cluster."""
-    return Run(project, "--master", killer.cluster.master, "--restart", "on-failure", *options)
+    return Run(project, "--master", killer.cluster.master, "--restart", "on-failure")
 
 
 def restart_ended(run: Run, project: Path, killer: Killer, outcome: Outcome) -> Run:
@@ -261,7 +261,7 @@ def wait_for_all(run: Run, began: float, queries: int) -> float | None:
 
 
 @contextmanager
-def start_storages(folder: Path, names: Sequence[str]) -> Iterator[dict[str, tuple[str, dict[str, str], Hdfs | None]]]:
+def start_storages(folder: Path, names: Sequence[str]) -> Generator[dict[str, tuple[str, dict[str, str], Hdfs | None]]]:
     """Start the storages of groups: address, settings, and the HDFS whose NameNode can be killed."""
     made: dict[str, tuple[str, dict[str, str], Hdfs | None]] = {}
     hdfs: Hdfs | None = None
@@ -309,6 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kills", type=int, default=100, help="of each project")
     parser.add_argument("--minutes", type=float, default=240.0, help="the time after which a project has no more kills")
     parser.add_argument("--files", type=int, default=1500, help="files of each source, a batch each")
+    parser.add_argument("--pause", type=float, nargs=2, default=(8.0, 20.0), help="seconds between two kills")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="STORAGE")
     parser.add_argument("--seed", type=int, default=1, help="seed of the kinds and moments of kills")
     parser.add_argument("--folder", type=Path, help="a new folder for all files, which stay there")
@@ -333,6 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         conf,
                         options.kills,
                         options.minutes * 60,
+                        options.pause,
                     )
                 outcomes.append(outcome)
                 print_outcome(group.name, outcome)

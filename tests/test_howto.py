@@ -23,7 +23,7 @@ COMMAND = re.compile(r"(?<!import )watersmeet ((?:(?:state|dev) )?[a-z]+)((?: [^
 
 def test_all_tasks_have_their_page_in_the_contents() -> None:
     contents = (ROOT / "docs" / "howto" / "README.md").read_text("utf-8")
-    assert len(HOWTO) == 17
+    assert len(HOWTO) == 18
     assert set(re.findall(r"\]\(([a-z-]+\.md)\)", contents)) == {page.name for page in HOWTO}
 
 

@@ -33,7 +33,7 @@ WATERSMEET, SPARK, FLINK = "watersmeet", "spark-memory", "flink"
 PEERS = (WATERSMEET, FLINK, jvm.KAFKA_STREAMS, jvm.HAZELCAST)
 FLINK_PYTHON = TREE / ".venv-peers-flink" / "bin" / "python"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
-"""The latest release: there is none for Flink 2.3, but this one works with it."""
+"""The latest release. It was made for Flink 2.2 and also works with Flink 2.3."""
 PARTITIONS = 2
 READY = "ready"
 BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}

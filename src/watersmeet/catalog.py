@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -85,6 +85,24 @@ class WindowStart:
     shortest: int = 0
 
 
+OFFSETS = "offsets"
+"""The seam of a history at the offsets from which its topic is read, in place of a time."""
+
+
+@dataclass(frozen=True)
+class StreamHistory:
+    """The history of a stream (``AFTER format OPTIONS (...)``): what is read before the stream itself.
+
+    ``until`` is the event time at which the stream takes over, or `OFFSETS`; empty: none is said. ``options`` are the
+    others.
+    """
+
+    format: str
+    options: Mapping[str, str]
+    until: str = ""
+    span: Span = NOWHERE
+
+
 @dataclass(frozen=True)
 class Source:
     """Something rows come from. Without a ``format`` the rows are handed in (a DataFrame, a case).
@@ -96,7 +114,7 @@ class Source:
     columns were read from; empty: they are declared. ``ends``: columns that hold the end of a window around a time of
     the same row, each with that time; ``starts``: columns that hold the start of such a window. ``final_columns``:
     columns of a table that have watermarks, without being times of arrival: rows in which such a column is at or before
-    its watermark change no more.
+    its watermark change no more. ``history``: what is read before it.
     """
 
     name: str
@@ -115,6 +133,7 @@ class Source:
     ends: tuple[tuple[str, str], ...] = ()
     starts: tuple[WindowStart, ...] = ()
     final_columns: tuple[str, ...] = ()
+    history: StreamHistory | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -133,6 +152,11 @@ class Source:
     def lowercase_options(self) -> dict[str, str]:
         """The options by their names in small letters, as Spark compares them."""
         return {name.lower(): value for name, value in self.options.items()}
+
+    def with_options(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Source:
+        """The source with other options, and its history with others, too."""
+        history = self.history and replace(self.history, options=change(self.history.options))
+        return replace(self, options=change(self.options), history=history)
 
     def field(self, name: str) -> Field | None:
         """The column of that name; names compare without case, as in Spark."""

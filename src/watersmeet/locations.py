@@ -143,6 +143,10 @@ class RemoteStorage(Storage, Protocol):
         """Write a file unless it is there; whether it was written. Of two that try at once, one succeeds."""
         ...
 
+    def lets_two_create(self) -> bool:
+        """Whether two programs can both create this file, which is new and is deleted again."""
+        ...
+
     def delete_tree(self) -> None:
         """Delete a file, or a folder with all that is in it, if it is there."""
         ...

@@ -275,7 +275,7 @@ def _zero(source: Source, watermark: Watermark) -> Amount:
 
 
 def _with_options(script: Script, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Script:
-    sources = tuple(replace(source, options=change(source.options)) for source in script.sources)
+    sources = tuple(source.with_options(change) for source in script.sources)
     return replace(script, sources=sources, sinks=tuple(replace(s, options=change(s.options)) for s in script.sinks))
 
 

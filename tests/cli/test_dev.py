@@ -95,6 +95,7 @@ def test_postgres_stays_until_it_is_stopped_and_keeps_its_data(project: Path) ->
     started = run("dev", "up", project, "--detach")
     assert started.exit_code == 0, started.output
     assert "POSTGRES: set for commands on this project" in started.stdout
+    assert f"Stop with `watersmeet dev stop {project}`." in started.stdout
     state = read_state(project / FOLDER)
     assert state is not None
     with psycopg.connect(state.variables["POSTGRES"]) as connection:

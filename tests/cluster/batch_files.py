@@ -53,6 +53,7 @@ def check_batch_files(spark: SparkSession, storage: RemoteStorage) -> None:
     rows = make_rows(spark)
     for _ in range(2):
         with commit_without_renames(spark) as take_committed:
+            assert take_committed is not None
             rows.write.mode("overwrite").json(str(folder))
             names = take_committed("batch-1")
         assert names is not None
@@ -61,6 +62,7 @@ def check_batch_files(spark: SparkSession, storage: RemoteStorage) -> None:
         assert sorted(json.loads(line)["id"] for line in lines) == list(range(ROWS))
     # A job that fails has no files that count, and those of the job before it do not count again.
     with commit_without_renames(spark) as take_committed:
+        assert take_committed is not None
         try:
             rows.selectExpr("raise_error(id)").write.mode("append").json(str(folder))
         except Exception as error:  # of Java

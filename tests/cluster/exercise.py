@@ -19,17 +19,24 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tests.cluster.batch_files import check_batch_files
 from tests.cluster.checkpoint_files import check_checkpoint_files
+from tests.cluster.s3_server import HEEDLESS
 from typer.testing import CliRunner
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.locations import RemoteStorage, Storage, checkpoint_at, is_local, write_whole
 from watersmeet.spark import leases
+from watersmeet.spark.private.checkpoint_files import local_copies
 from watersmeet.spark.private.files import copy_tree, delete_tree, open_storage
 from watersmeet.spark.session.doctor import ClusterNeeds, diagnose
 
@@ -172,6 +179,22 @@ def check_leases(storage: RemoteStorage) -> None:
     assert isinstance(leases.take_lease(storage, "query.joined"), leases.Lease)
 
 
+def check_store(storage: RemoteStorage) -> None:
+    """A store is tested once; on one that lets two create the same file, no lease is taken."""
+    with leases.hold_leases(storage, "shared", ["joined"]):
+        assert (storage / "leases" / leases.TESTED).is_file()
+    if not str(storage).startswith("s3a:"):
+        return
+    heedless = storage / HEEDLESS
+    for _ in range(2):
+        try:
+            with leases.hold_leases(heedless, "shared", ["joined"]):
+                raise AssertionError("a lease was taken where two can take it")
+        except WatersmeetError as error:
+            assert error.refusals[0].condition == "STORAGE_WITHOUT_CONDITIONS", error
+    assert not [*heedless.rglob("*")]
+
+
 OUTPUTS = """
 CREATE STREAM orders (WATERMARK FOR at AS at - 60) USING json OPTIONS (path 'orders');
 CREATE STREAM deliveries (id BIGINT, at BIGINT, WATERMARK FOR at AS at - 60) USING json OPTIONS (path 'deliveries');
@@ -230,6 +253,75 @@ def check_outputs(url: str, project: Path, output: Storage) -> None:
     write(5, [(6, 90_040)], [(6, 90_050)])
     watersmeet("run", project, "--once")
     assert sorted(row["id"] for row in sink_rows("joined")) == [1, 2, 4, 5, 6]
+
+
+PARQUET = """
+CREATE STREAM orders (id BIGINT, at BIGINT, day INT, name STRING, price DOUBLE, paid DECIMAL(12, 2), made TIMESTAMP,
+  WATERMARK FOR at AS at) USING parquet OPTIONS (path '{url}/orders');
+CREATE STREAM deliveries (id BIGINT, at BIGINT, wide STRING, WATERMARK FOR at AS at)
+  USING parquet OPTIONS (path '{url}/deliver*');
+SELECT STREAM o.id, o.day, o.name, o.price, o.paid, o.made, d.wide FROM orders o
+  LEFT JOIN deliveries d ON o.id = d.id AND d.at BETWEEN o.at - 5 AND o.at + 5;
+"""
+
+
+def check_parquet(storage: RemoteStorage, folder: Path) -> None:
+    """Workers read remote files of Parquet as columns, and get what Spark gets; copies of files do not stay."""
+    from pyspark.sql import SparkSession
+
+    import watersmeet as ws
+
+    spark = SparkSession.active()
+    write_orders(folder / "made")
+    storage.upload(folder / "made")
+    rows: dict[str, list[str]] = {}
+    for reader, conversion in (("workers", "false"), ("spark", "true")):
+        spark.conf.set("spark.sql.parquet.int96TimestampConversion", conversion)
+        joined = ws.sql(PARQUET.format(url=storage), spark=spark)
+        plan = cast("Any", joined)._jdf.queryExecution().logical().toString()
+        assert plan.count("PackFiles") == (2 if reader == "workers" else 0), plan
+        out = folder / reader
+        writer = joined.writeStream.format("parquet").option("checkpointLocation", str(folder / f"{reader}-checkpoint"))
+        writer.trigger(availableNow=True).start(str(out)).awaitTermination()
+        rows[reader] = sorted(map(str, spark.read.parquet(str(out)).collect()))
+    spark.conf.unset("spark.sql.parquet.int96TimestampConversion")
+    assert len(rows["spark"]) > 100
+    assert rows["workers"] == rows["spark"]
+    # A folder of which most is not needed is left to Spark.
+    narrow = "CREATE STREAM d (id BIGINT, at BIGINT, WATERMARK FOR at AS at) USING parquet OPTIONS (path '{url}');"
+    query = "SELECT STREAM a.id FROM d a JOIN d b ON a.id = b.id AND a.at BETWEEN b.at AND b.at + 1;"
+    plan = ws.sql(narrow.format(url=storage / "deliveries") + query, spark=spark)
+    assert "PackFiles" not in cast("Any", plan)._jdf.queryExecution().logical().toString()
+    addresses = [str(storage / "deliveries" / name) for name in ("0.parquet", "none.parquet")]
+    frame = spark.createDataFrame([(address,) for address in addresses], "path STRING")
+    copies = local_copies(spark, "path")
+    assert copies is not None
+    [there, gone] = [row.copy for row in frame.select(copies.alias("copy")).collect()]
+    assert not Path(there).exists()
+    assert not Path(gone).exists()
+
+
+def write_orders(folder: Path) -> None:
+    """Files of two streams, with names and values that readers may take differently."""
+    for number, day in enumerate(("day=7", "day=8")):
+        ids = list(range(number * 60, number * 60 + 60))
+        made = [datetime(1500 + number * 600, 1, 1, tzinfo=UTC) + timedelta(microseconds=id_) for id_ in ids]
+        columns = {
+            "id": [None if id_ % 11 == 0 else id_ for id_ in ids],
+            "at": ids,
+            "name": [None if id_ % 7 == 0 else f"ü{id_}" for id_ in ids],
+            "price": [(float("nan"), -0.0, 1.5, None)[id_ % 4] for id_ in ids],
+            "paid": pa.array([Decimal(id_).scaleb(-2) for id_ in ids], pa.decimal128(12, 2)),
+            "made": pa.array(made, pa.timestamp("us", "UTC")),
+        }
+        file = folder / "orders" / day / f"a b%20{number}.parquet"
+        file.parent.mkdir(parents=True)
+        pq.write_table(pa.table(columns), file)
+    (folder / "deliveries").mkdir()
+    wide = [sha256(bytes([number])).hexdigest() for number in range(40)]
+    late = {"id": list(range(0, 120, 3)), "at": list(range(0, 120, 3)), "wide": wide}
+    pq.write_table(pa.table(late), folder / "deliveries" / "0.parquet")
+    (folder / "deliveries" / "empty.parquet").touch()
 
 
 TABLE = """
@@ -473,11 +565,13 @@ def steps_at(spark: SparkSession, url: str, folder: Path) -> dict[str, Callable[
     return {
         "files": partial(check_files, storage),
         "checkpoints": partial(check_checkpoint_files, spark, storage / "checkpoints"),
+        "store": partial(check_store, storage / "store"),
         "leases": partial(with_short_leases, check_leases, storage),
         "run": partial(check_run, url, folder),
         "lost": partial(check_lost_executor, url, folder),
         "attempts": partial(check_batch_files, spark, storage / "attempts"),
         "commands": partial(check_commands, url, folder),
+        "parquet": partial(check_parquet, storage / "parquet", folder / "parquet"),
         "static": partial(check_static_tables, storage / "tables", folder),
         "outputs": partial(check_outputs, f"{url}/outputs", folder / "outputs", folder / "local"),
         "resume": partial(check_sink_resume, f"{url}/resume", folder / "resume"),

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-REFUSED = "refused"
+REFUSED, HEEDLESS = "refused", "heedless"
 
 
 def serve(port: int, log: Path) -> None:
@@ -41,7 +41,13 @@ def serve(port: int, log: Path) -> None:
     application = moto.DomainDispatcherApplication(moto.create_backend_app)
 
     def answer(environ: dict[str, Any], start_response: Any) -> Any:
-        """Answer a request; nothing may be written into a folder of the name `REFUSED`."""
+        """Answer a request.
+
+        Nothing may be written into a folder of the name `REFUSED`; in one of the name `HEEDLESS`, a condition is
+        ignored, as older stores do.
+        """
+        if f"/{HEEDLESS}/" in environ["PATH_INFO"]:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
         if environ["REQUEST_METHOD"] == "PUT" and f"/{REFUSED}/" in environ["PATH_INFO"]:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response("403 Forbidden", [("Content-Length", "0")])

@@ -49,7 +49,7 @@ def test_requests_of_a_batch_end_with_its_commit() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "master", "most"),
-    [("S3", "local[2]", 36), ("HDFS", "local[2]", 36), ("S3", LOCAL_CLUSTER, 60), ("HDFS", LOCAL_CLUSTER, 44)],
+    [("S3", "local[2]", 32), ("HDFS", "local[2]", 32), ("S3", LOCAL_CLUSTER, 54), ("HDFS", LOCAL_CLUSTER, 36)],
 )
 def test_a_batch_makes_few_requests(kind: str, master: str, most: int) -> None:
     jars_of(*(s3 if kind == "S3" else hdfs).PACKAGES)

@@ -195,6 +195,14 @@ def test_a_failed_query_takes_the_health_of_its_operators_and_a_batch_gives_it_b
     assert metrics.status == "healthy" and metrics.queries["joined"].operators["a and b"].health == 1
 
 
+def test_the_time_of_groups_is_shown_as_that_of_their_source() -> None:
+    group = {"rows_1": 8, "own:#group.time": 7, "watermark:#group.time": None, "own:#group.w": 3}
+    schema = ProgressSchema(frozenset({"a.t"}), times={"#group.time": "a.t"})
+    progress = progress_of("hourly", REPORTED | {"observedMetrics": {"watersmeet:the groups of a": group}}, schema)
+    assert progress.own == progress.marks == {"a.t": 7}
+    assert progress.watermarks == {"a.t": "1970-01-01 00:00:00"}
+
+
 def test_the_progress_has_the_numbers_of_each_operator() -> None:
     progress = progress_of("joined", REPORTED, ProgressSchema(frozenset({"a.t", "unknown.t"})), cores=2)
     assert (progress.rows_in, progress.rows_out, progress.padded) == (48, 6, 2)

@@ -137,6 +137,9 @@ EDITS: dict[str, Edits] = {
     ],
     "another source, path, topic or format of a source": other("a path", "a format", "a topic", "another source"),
     "the type of a column that is kept": other("a type"),
+    "the history of a stream, but for [one of files that was read](reference/sql.md#history-then-live)": [
+        (CLICKS, {r"(?s)(USING kafka OPTIONS \(.*?\))": r"\1 AFTER orc OPTIONS (path '/old', until '2026-03-01')"})
+    ],
     "the number of shards": [],
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ from watersmeet.cli.console import Format, exit_code, print_text, show_wait
 from watersmeet.cli.script import OpenedScript, check_external_references, open_script
 from watersmeet.duration import format_count
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.formats import history_source
 from watersmeet.locations import Storage, has_scheme
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.check_declarations import find_suspicions
@@ -142,7 +143,8 @@ def _find_missing_inputs(
     for source in script.sources:
         place = script.place(source.span)
         if source.name in used and source.format is not None and place not in reported:
-            yield from (replace(refusal, place=place) for refusal in source_connector(source).check_exists(spark))
+            for part in (source, *([history_source(source)] if source.history is not None else [])):
+                yield from (replace(refusal, place=place) for refusal in source_connector(part).check_exists(spark))
 
 
 def _prepare_refusals(
@@ -240,7 +242,9 @@ def _find_absent_folders(opened: OpenedScript) -> list[tuple[str, Place | None]]
     """Notes on files of this machine that queries read and that are not there: a run would refuse them."""
     used = {source.name for query in opened.queries for source in read_sources(plan_query(query, OPERATORS).relation)}
     missing: list[tuple[str, Place | None]] = []
-    for source in opened.script.sources:
+    declared = opened.script.sources
+    histories = tuple(history_source(source) for source in declared if source.history is not None)
+    for source in (*declared, *histories):
         path = source.options.get("path", "")
         if source.name not in used or not path or has_scheme(path) or any(sign in path for sign in "*?[{$"):
             continue

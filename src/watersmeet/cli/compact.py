@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,10 +21,12 @@ from watersmeet.duration import format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.formats import sink_format
 from watersmeet.formats.base import PATH
-from watersmeet.locations import Storage, local_path
+from watersmeet.locations import Storage, has_scheme, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from watersmeet.spark.private.files import Folder
 
 
 _GLOB = re.compile(r"[*?\[{]")
@@ -34,7 +36,7 @@ def compact_project(path: Path, sink: str | None, sizes: tuple[float, float], cl
     """Merge the small files of all file sinks of a project, or of one."""
     opened = open_script(path, "absolute")
     check_external_references(opened)
-    from watersmeet.spark.connectors.compaction import Compaction, Sizes
+    from watersmeet.spark.connectors.compaction import Compaction, Sizes, folder_of_sink
     from watersmeet.spark.connectors.reading import resolve_options
     from watersmeet.spark.state.owner import lock_storage
 
@@ -49,8 +51,8 @@ def compact_project(path: Path, sink: str | None, sizes: tuple[float, float], cl
     with lock_storage(storage, "alone"):
         checkpoints = checkpoints_at(storage)
         for target in _select_sinks(script.sinks, sink):
-            reason = _obstacle(target, script.sources)
-            done = -1 if reason else _last_committed(target, checkpoints)
+            reason = _obstacle(target, script.sources, spark)
+            done = -1 if reason else _last_committed(folder_of_sink(target, spark), target.format, checkpoints)
             reason = reason or ("this storage has no checkpoint of the query that writes it" if done is None else None)
             if reason is not None and sink is not None:
                 hint = "leave it as it is; `watersmeet run --once` at intervals writes fewer and larger files."
@@ -84,16 +86,17 @@ def _select_sinks(sinks: Sequence[Sink], name: str | None) -> list[Sink]:
     return matches
 
 
-def _obstacle(sink: Sink, sources: Sequence[Source]) -> str | None:
+def _obstacle(sink: Sink, sources: Sequence[Source], spark: Callable[[], SparkSession]) -> str | None:
     """The reason why the files of a sink must stay as they are; None: they can be merged."""
-    from watersmeet.spark.connectors.compaction import COLUMNAR, TEXT
+    from watersmeet.spark.connectors.compaction import COLUMNAR, TEXT, folder_of_sink
     from watersmeet.spark.connectors.files import LOG
+    from watersmeet.spark.private.files import place_of
 
     format_, options = sink_format(sink), sink.lowercase_options
     folder = local_path(options.get(PATH, ""))
     if not format_.has_files or not folder:
         return "it is not a folder of files"
-    if "://" in folder:
+    if has_scheme(folder):
         return "its folder is not on this machine"
     if sink.format.lower() not in (*TEXT, *COLUMNAR):
         return f"files of {sink.format.lower()} are not merged"
@@ -101,7 +104,7 @@ def _obstacle(sink: Sink, sources: Sequence[Source]) -> str | None:
         return f"`changes '{format_.changes}'` has folders per batch or per version"
     if "encoding" in options or "charset" in options:
         return "files with an encoding of their own cannot be concatenated"
-    if (Path(folder) / LOG).exists():
+    if (place_of(folder_of_sink(sink, spark)) / LOG).exists():
         return "an earlier version wrote it; run the query once"
     readers = [source.name for source in sources if _reads(source, folder)]
     return f"`{readers[0]}` reads the folder, and would read merged rows again" if readers else None
@@ -110,22 +113,22 @@ def _obstacle(sink: Sink, sources: Sequence[Source]) -> str | None:
 def _reads(source: Source, folder: str) -> bool:
     """Whether a source may read files of a folder: one of the two lies in the other."""
     path = local_path(source.lowercase_options.get(PATH, ""))
-    if not path or "://" in path:
+    if not path or has_scheme(path) != has_scheme(folder):
         return False
     glob = _GLOB.search(path)
     root = path[: glob.start()].rpartition("/")[0] or "/" if glob else path
-    read, written = Path(os.path.realpath(root)), Path(os.path.realpath(folder))
+    read, written = (PurePosixPath(name if has_scheme(name) else os.path.realpath(name)) for name in (root, folder))
     return read.is_relative_to(written) or written.is_relative_to(read)
 
 
-def _last_committed(sink: Sink, checkpoints: Sequence[Storage]) -> int | None:
+def _last_committed(folder: Folder, format: str, checkpoints: Sequence[Storage]) -> int | None:
     """The last finished batch of the checkpoint that a folder belongs to; None: that checkpoint is not here."""
     from watersmeet.spark.connectors.files import OWNER
     from watersmeet.spark.connectors.sinks import BatchPlans
-    from watersmeet.spark.private.files import LocalFolder, folder_of
+    from watersmeet.spark.private.files import folder_of
     from watersmeet.spark.private.introspection import query_id
 
-    text = LocalFolder(Path(local_path(sink.lowercase_options[PATH]))).read(OWNER)
+    text = folder.read(OWNER)
     if text is None:
         return -1
     try:
@@ -133,7 +136,7 @@ def _last_committed(sink: Sink, checkpoints: Sequence[Storage]) -> int | None:
         run, format_ = owner["run"], owner["format"]
     except (ValueError, TypeError, KeyError):
         return None
-    if format_ != sink.format.lower() or run is None:
+    if format_ != format.lower() or run is None:
         return None
     done = [BatchPlans(folder_of(None, path)).last_done for path in checkpoints if query_id(path) == run]
     return done[0] if done else None

@@ -264,7 +264,7 @@ def _run_servers(path: Path, cases: list[Path]) -> None:
 
 
 def _start_and_wait(path: Path, folder: Path, needed: Requirements, cases: list[Path], stack: ExitStack) -> None:
-    servers = _start_servers(folder, needed, stack)
+    servers, project = _start_servers(folder, needed, stack), _project_argument(folder)
     variables = {name: servers[kind].parts[part] for name, (kind, part) in needed.variables.items()}
     if "kafka" in servers:
         _make_topics(servers["kafka"].parts["url"], needed.topics)
@@ -275,11 +275,10 @@ def _start_and_wait(path: Path, folder: Path, needed: Requirements, cases: list[
     if needed.topics and "kafka" in servers:
         typer.echo(f"Topics: {', '.join(sorted(needed.topics))}.")
     if variables:
-        typer.echo(
-            f"{', '.join(sorted(variables))}: set for commands on this project; `watersmeet dev env` prints them."
-        )
+        names = ", ".join(sorted(variables))
+        typer.echo(f"{names}: set for commands on this project; `watersmeet dev env{project}` prints them.")
     _feed_cases(path, cases)
-    typer.echo("Stop with Ctrl-C, or with `watersmeet dev stop`.")
+    typer.echo(f"Stop with Ctrl-C, or with `watersmeet dev stop{project}`.")
     sys.stdout.flush()
     while True:
         time.sleep(0.5)
@@ -287,6 +286,14 @@ def _start_and_wait(path: Path, folder: Path, needed: Requirements, cases: list[
             if server.has_ended():
                 hint = f"see the files in {folder / kind}, and start again: `watersmeet dev`."
                 raise refuse("SERVER_NOT_STARTED", server=_title(kind), reason="it has ended", hint=hint)
+
+
+def _project_argument(folder: Path) -> str:
+    """The project of a folder as a command takes it, with a space before it; empty: it is where commands are typed."""
+    project, here = folder.parent, Path.cwd()
+    if project == here:
+        return ""
+    return f" {project.relative_to(here) if project.is_relative_to(here) else project}"
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,11 @@ def progress_summary(progress: Progress) -> str:
 
     >>> progress_summary(Progress("joined", 3, 1200, 700, 600, 100, 2, 400, seconds=1.25, marks={"o.t": 17}))
     'joined: batch 3, 1,200 rows in, 700 out, 2 late, 400 kept, 1.2 s, watermark 17'
+    >>> progress_summary(Progress("joined", 0, 10, 4, phase="history"))
+    'joined: history, batch 0, 10 rows in, 4 out, 0 kept, 0.0 s'
     """
-    parts = [f"batch {progress.batch}", f"{format_count(progress.rows_in, 'row')} in", f"{progress.rows_out:,} out"]
+    parts = [*([progress.phase] if progress.phase else []), f"batch {progress.batch}"]
+    parts += [f"{format_count(progress.rows_in, 'row')} in", f"{progress.rows_out:,} out"]
     rare = {"late": progress.late, "malformed": progress.malformed, "dropped": progress.dropped}
     parts += [f"{count:,} {name}" for name, count in rare.items() if count]
     parts += [f"{progress.state_rows:,} kept", f"{progress.seconds:.1f} s"]
@@ -142,11 +145,19 @@ def _table(shown: dict[str, Totals], now: float, width: int) -> Table:
     partitions = ["partitions"] if any(t.last is not None and t.last.partitions for t in shown.values()) else []
     counted = ["batch", "rows in", "in/s", "rows out", "out/s", "matched", "padded", "late", *rare]
     names = ["query", *counted, "state", "bytes", *partitions, "s/batch"]
-    lines = [names, *([query, *_cells(total, rare, bool(partitions), now)] for query, total in shown.items())]
+    lines = [
+        names,
+        *([_label(query, total), *_cells(total, rare, bool(partitions), now)] for query, total in shown.items()),
+    ]
     turned = [list(column) for column in zip(*lines, strict=True)]
     if _width(lines) <= width:
         return _build_table(lines)
     return _build_table(turned) if _width(turned) <= width else _compact_table(shown, now, width)
+
+
+def _label(query: str, total: Totals) -> str:
+    """The name of a query, with the phase that it is in."""
+    return f"{query} ({total.last.phase})" if total.last is not None and total.last.phase else query
 
 
 def _rare(shown: dict[str, Totals]) -> list[str]:
@@ -161,7 +172,7 @@ def _compact_table(shown: dict[str, Totals], now: float, width: int) -> Table:
     for query, total in shown.items():
         counts = [total.rows_out, *total.result, total.late, *(getattr(total, name) for name in rare), total.state_rows]
         texts = [_short(total.rows_in), _rate(total.rates(now).rows_in), *map(_short, counts)]
-        lines.append([query, *texts, f"{total.seconds:.1f}"])
+        lines.append([_label(query, total), *texts, f"{total.seconds:.1f}"])
     # Rates come last into the way of counts.
     return _build_table(lines if _width(lines, gap=1) <= width else [[*line[:2], *line[3:-1]] for line in lines], gap=1)
 

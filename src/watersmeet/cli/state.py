@@ -84,6 +84,7 @@ def summarize_state(name: str, state: State) -> dict[str, Any]:
     """Summarize the state of a query as data, for `show`."""
     from watersmeet.logical.words import without_generated_names
     from watersmeet.operators.core.operator import is_internal
+    from watersmeet.spark.connectors.history import MARKER as HISTORY_MARKER
 
     rows = collect_rows(state, state.summary)
     ends = {(spine_state.operator.number, spine_state.spine): spine_state.ends for spine_state in state.spines}
@@ -109,8 +110,12 @@ def summarize_state(name: str, state: State) -> dict[str, Any]:
                 ],
             }
         )
-    versions = state.checkpoint.owner.versions
-    return {"query": name, "batch": state.batch, "shards": state.shards, **versions, "operators": operators}
+    owner = state.checkpoint.owner
+    scans = [read for query in owner.queries for scan in query.identity["sources"] for read in scan["reads"]]
+    has_marker = state.checkpoint.folder.read(HISTORY_MARKER) is not None
+    phase = "" if not any("history" in read for read in scans) else "live" if has_marker else "history"
+    described = {"query": name, "batch": state.batch, "shards": state.shards, "phase": phase, **owner.versions}
+    return {**described, "operators": operators}
 
 
 def _shard(row: dict[str, Any]) -> dict[str, Any]:
@@ -121,6 +126,7 @@ def _shard(row: dict[str, Any]) -> dict[str, Any]:
 def render_summary(summary: dict[str, Any], *, by_shard: bool) -> str:
     """Render the summary of a query's state as text, for `show`."""
     head = f"{summary['query']}: after batch {summary['batch']}, {format_count(summary['shards'], 'shard')}"
+    head += {"history": ", reads the history", "live": ", past the history"}.get(summary["phase"], "")
     lines = [f"{head}, started by Watersmeet {summary['watersmeet']} on Spark {summary['spark']}"]
     for operator in summary["operators"]:
         watermarks = (

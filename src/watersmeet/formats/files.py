@@ -69,10 +69,9 @@ class Parquet(NamedColumns):
     title: ClassVar = "Parquet"
 
     def can_read_columns(self, types: Iterable[str] = ()) -> bool:
-        """Whether nothing needs Spark: plain columns of files under a local path, read as they are."""
+        """Whether nothing needs Spark: plain columns of files under a path, read as they are."""
         said = self.source.lowercase_options
-        is_local = PATH in said and "://" not in local_path(said[PATH])
-        return is_local and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(type_) for type_ in types)
+        return PATH in said and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(type_) for type_ in types)
 
 
 class FileSink(SinkFormat):

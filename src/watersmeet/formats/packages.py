@@ -67,6 +67,13 @@ def _delta(version: str) -> Connector:
     return Connector((f"io.delta:delta-spark_2.13:{version}", f"io.delta:delta-storage:{version}"), _DELTA)
 
 
+def _delta_with_kernel(spark: str, version: str, jackson: str) -> Connector:
+    """Delta since 4.4: it has a jar for each version of Spark, and reads tables with its kernel."""
+    others = [f"io.delta:{name}:{version}" for name in ("delta-storage", "delta-kernel-api", "delta-kernel-defaults")]
+    jdk8 = f"com.fasterxml.jackson.datatype:jackson-datatype-jdk8:{jackson}"
+    return Connector((f"io.delta:delta-spark_{spark}_2.13:{version}", *others, jdk8), _DELTA)
+
+
 def _iceberg(spark: str, version: str) -> Connector:
     return Connector((f"org.apache.iceberg:iceberg-spark-runtime-{spark}_2.13:{version}",), _ICEBERG)
 
@@ -75,7 +82,7 @@ CONNECTORS: Mapping[str, Mapping[str, Connector]] = {
     "kafka": {"4.0": _kafka("4.0.3"), "4.1": _kafka("4.1.3"), "4.2": _kafka("4.2.0"), "4.3": _kafka("4.2.0")},
     # The registry has no version for 4.2 and 4.3; that of 4.1 was seen to read all types and to write on 4.3.
     "avro": {"4.0": _avro("4.0.2"), "4.1": _avro("4.1.1"), "4.2": _avro("4.1.1"), "4.3": _avro("4.1.1")},
-    "delta": {"4.0": _delta("4.0.0"), "4.1": _delta("4.1.0")},
+    "delta": {"4.0": _delta("4.0.0"), "4.1": _delta("4.1.0"), "4.2": _delta_with_kernel("4.2", "4.4.0", "2.21.2")},
     "iceberg": {"4.0": _iceberg("4.0", "1.10.0"), "4.1": _iceberg("4.1", "1.11.0")},
 }
 """By format, and by the version of Spark."""
@@ -106,7 +113,9 @@ def connectors_of(formats: Iterable[str], spark: str, present: Sequence[str] = (
 
 def formats_in(script: Script) -> list[str]:
     """The formats of all sources and sinks of a script."""
-    return [declared.format for declared in (*script.sources, *script.sinks) if declared.format is not None]
+    histories = [source.history for source in script.sources if source.history is not None]
+    declared = (*script.sources, *histories, *script.sinks)
+    return [each.format for each in declared if each.format is not None]
 
 
 # ruff: noqa: E501 - a file and its digest are one line
@@ -124,10 +133,14 @@ JAR_DIGESTS: Mapping[str, str] = {
     "commons-logging-1.2.jar": "daddea1ea0be0f56978ab3006b8ac92834afeefbd9b7e4e6316fca57df0fa636",
     "commons-pool2-2.12.0.jar": "6d3bd18df8410f3e31b031aca582cc109342358a62a2759ebd0c4cdf30d06f8b",
     "commons-validator-1.7.jar": "4d74f4ce4fb68b2617edad086df6defdf9338467d2377d2c62e69038e1c4f02f",
+    "delta-kernel-api-4.4.0.jar": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
+    "delta-kernel-defaults-4.4.0.jar": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
     "delta-spark_2.13-4.0.0.jar": "538511702aae0ef6973a6a70af3d4543c9009f8edbed786a00737e2d3cd7f04e",
     "delta-spark_2.13-4.1.0.jar": "9b05d7a82196ee1f1073733a45a2faae59161e52b86ae918fe6742fad6eaf036",
+    "delta-spark_4.2_2.13-4.4.0.jar": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
     "delta-storage-4.0.0.jar": "9bdb9fb450f1e119eba53feb427f331b0d09072d26485b8273883ad72c9a2e1d",
     "delta-storage-4.1.0.jar": "6d0520ffcc35b582369f92c23fa24e14a5bb935cf6e31ed7f47c5046ae17cb25",
+    "delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
     "error_prone_annotations-2.10.0.jar": "a249d4d25dfb86d41e6c82fc335df580189f0c9feeabdc53233fc1e5060724a1",
     "iceberg-spark-runtime-4.0_2.13-1.10.0.jar": "0480f1248e0a8b50ae2a730d7ad3e1a727351c362ca63f4a0c35182087a49323",
     "iceberg-spark-runtime-4.1_2.13-1.11.0.jar": "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
@@ -136,6 +149,7 @@ JAR_DIGESTS: Mapping[str, str] = {
     "jackson-databind-2.16.2.jar": "53b6025d98c357068296e4b134242443a248c2c582800879f1c4ea93b54bafa6",
     "jackson-dataformat-csv-2.16.2.jar": "01a04610def154c50369e8bcd7c5ae1401579f591aa55e88f05093447e24d490",
     "jackson-datatype-jdk8-2.16.2.jar": "3e9b1b59f638b487b5ae0e2f4190fc98f72b0bf661324e7dfc71a69f6b9d4e29",
+    "jackson-datatype-jdk8-2.21.2.jar": "e581bbf3fc5622d16b57366dd41e10fc56921fb202879de2ef487f87dd9b30e7",
     "jackson-module-scala_2.13-2.16.2.jar": "1154f6dc8643739c0c3ef4c2a7901ca752b5cca7ebe1908d405ced701a8f3764",
     "jopt-simple-5.0.4.jar": "df26cc58f235f477db07f753ba5a3ab243ebe5789d9f89ecf68dd62ea9a66c28",
     "jose4j-0.9.4.jar": "9012aa4c20319d35159030c3bdecade66863030a98338bfdf73a5238849fb9d9",

@@ -434,13 +434,13 @@ class Script:
         def resolve(options: Mapping[str, str]) -> dict[str, str]:
             return locate_options(resolve_references(options)) if is_here else resolve_references(options)
 
-        sources = tuple(replace(source, options=resolve(source.options)) for source in self.sources)
+        sources = tuple(source.with_options(resolve) for source in self.sources)
         return replace(self, sources=sources, sinks=tuple(replace(s, options=resolve(s.options)) for s in self.sinks))
 
     def with_options(self, source: Source) -> Source:
         """A source of a plan, with the options that the script has for it."""
         declared = next((own for own in self.sources if own.name.lower() == source.name.lower()), source)
-        return replace(source, options=declared.options)
+        return replace(source, options=declared.options, history=declared.history)
 
     def place(self, span: Span) -> Place | None:
         """The span as a place that an error can show; None without a text."""

@@ -48,16 +48,18 @@ class ProgressSchema:
 
     ``temporal``: the columns whose watermarks are times. ``feeds``: the source of each side of a join, by the name of
     the join's observation and then by side, without sides that another join feeds. ``last``: the joins whose rows go
-    to no other join.
+    to no other join. ``times``: the column of a source behind a generated name, such as that of the time of groups.
     """
 
     temporal: frozenset[str] = frozenset()
     feeds: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     last: frozenset[str] = frozenset()
+    times: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def plus(self, other: ProgressSchema) -> ProgressSchema:
         """Merge two schemas."""
-        return ProgressSchema(self.temporal | other.temporal, {**self.feeds, **other.feeds}, self.last | other.last)
+        feeds, times = {**self.feeds, **other.feeds}, {**self.times, **other.times}
+        return ProgressSchema(self.temporal | other.temporal, feeds, self.last | other.last, times)
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Progress:
     - ``examples``: some of the rows, by operator (or source) and kind, on request; they are not stored
     - ``matched_out``, ``padded_out``: of the joins whose rows no other join takes; they add up to the rows of the
       result, before WHERE drops some
+    - ``phase``: "history" while that of a stream is read, else empty
     """
 
     query: str
@@ -111,6 +114,7 @@ class Progress:
     examples: Examples = field(default_factory=dict[str, dict[str, list[dict[str, str | None]]]], compare=False)
     matched_out: int = field(default=0, metadata=COUNTED)
     padded_out: int = field(default=0, metadata=COUNTED)
+    phase: str = ""
 
 
 def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, cores: int | None = None) -> Progress:
@@ -119,7 +123,12 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
     joins_by_name = _joins(observed)
     joins = [*joins_by_name.values()]
     temporal = schema.temporal
-    watermarks = {n: v for n, v in _watermarks(joins, WATERMARK_PREFIX).items() if not is_internal(n)}
+    received = _watermarks(joins, OWN_WATERMARK_PREFIX)
+    own = {schema.times.get(n, n): v for n, v in received.items() if n in schema.times or not is_internal(n)}
+    # Groups come out as far as the time that they are made of has come.
+    grouped = {column: received[time] for time, column in schema.times.items() if time in received}
+    emitted = {n: v for n, v in _watermarks(joins, WATERMARK_PREFIX).items() if not is_internal(n)}
+    watermarks = {**grouped, **emitted}
     sources = _sources(observed, schema)
     last = [numbers for key, numbers in observed.items() if key in schema.last]
     seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
@@ -142,7 +151,7 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
         malformed=sum(_count_malformed(observed).values()),
         malformed_of=_count_malformed(observed),
         sources=sources,
-        own=_watermarks(joins, OWN_WATERMARK_PREFIX),
+        own=own,
         silent=frozenset(
             n.removeprefix(OWN_WATERMARK_PREFIX)
             for values in joins
@@ -158,6 +167,7 @@ def progress_of(name: str, reported: Mapping[str, Any], schema: ProgressSchema, 
         examples=_examples(observed, joins_by_name),
         matched_out=sum_number(last, "matched"),
         padded_out=sum_number(last, "padded"),
+        phase="",
         **sum_reported(Progress, joins),
     )
 

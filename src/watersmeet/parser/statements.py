@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from watersmeet.catalog import NOWHERE, Amount, Field, Sink, Source, SourceKind, Span, Watermark
+from watersmeet.catalog import NOWHERE, Amount, Field, Sink, Source, SourceKind, Span, StreamHistory, Watermark
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.formats import FEEDS
 from watersmeet.locations import remember_secret
@@ -107,6 +107,8 @@ _ORDER_HINT = "name one column: `ORDER BY t`."
 _IDLE_HINT = "write a duration, for example `IDLE AFTER 30s`."
 _WATERMARK_HINT = "write `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
 
+_AFTER = "AFTER parquet OPTIONS (path '/archive', until '2026-03-01 00:00:00')"
+
 _FEEDS = tuple(feed.name for feed in FEEDS)
 
 
@@ -131,7 +133,7 @@ class _Columns:
 def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
     """``CREATE STREAM | TABLE name (columns, key and watermarks) [USING format] [OPTIONS (...)]``, and what follows.
 
-    That is ``ORDER BY column`` for a stream and ``CHANGES FROM feed`` for a table.
+    That is ``AFTER format OPTIONS (...)`` and ``ORDER BY column`` for a stream, ``CHANGES FROM feed`` for a table.
     """
     first, hint = cursor.position, _COLUMNS_HINT if kind == "stream" else _TABLE_HINT
     cursor.skip(2)
@@ -146,6 +148,7 @@ def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
     changes = _read_changes(cursor, kind, changes)
     options = read_options(cursor)
     changes = _read_changes(cursor, kind, changes)
+    history = _read_history(cursor, kind, format_)
     if kind == "table" and cursor.at("ORDER", "BY"):
         hint = "leave it out: a table's versions follow its watermarked column."
         raise cursor.refuse_unsupported("ORDER BY of a table", hint, 2)
@@ -155,12 +158,14 @@ def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
             raise refused
         if cursor.at("WATERMARK"):
             raise refuse_watermark_after_columns(cursor, kind, name.text, columns=bool(columns.fields))
-        words = ("USING",) * (format_ is None) + ("OPTIONS",) * (not options)
-        words = () if order else (*words, *(("ORDER BY",) if kind == "stream" else ("CHANGES",) * (changes is None)))
+        words = ("USING",) * (format_ is None) + ("OPTIONS",) * (not options) if history is None else ()
+        further = ("ORDER BY",) if kind == "stream" else ("CHANGES",) * (changes is None)
+        further += ("AFTER",) if kind == "stream" and format_ is not None and history is None else ()
+        words = () if order else (*words, *further)
         raise cursor.misspelt(words, " or ".join((*words, "`;`")), "end the statement with `;`.")
     source = Source(
         name.value, tuple(columns.fields), tuple(columns.watermarks), kind, format_, options, cursor.span_from(first),
-        order, order_span, columns.primary_key, changes,
+        order, order_span, columns.primary_key, changes, history=history,
     )  # fmt: skip
     return Stream(source, columns.heartbeat)
 
@@ -178,6 +183,24 @@ def _read_changes(cursor: Cursor, kind: SourceKind, before: str | None) -> str |
         hint = f"write {' or '.join(f'`CHANGES FROM {feed}`' for feed in _FEEDS)}."
         raise cursor.misspelt(_FEEDS, " or ".join(_FEEDS), hint)
     return cursor.next().word.lower()
+
+
+def _read_history(cursor: Cursor, kind: SourceKind, format_: str | None) -> StreamHistory | None:
+    """``AFTER format OPTIONS (...)`` if it comes next."""
+    first = cursor.position
+    if not cursor.at("AFTER"):
+        return None
+    if kind == "table":
+        hint = "load its history into the table's own source, or declare a stream: a table is read from its beginning."
+        raise cursor.refuse_unsupported("AFTER of a table", hint, 1)
+    if format_ is None:
+        raise cursor.failure("`USING`", f"write what follows the history first: `USING kafka OPTIONS (...) {_AFTER}`.")
+    cursor.skip(1)
+    named = ".".join(cursor.take_path("a format", f"write `{_AFTER}`."))
+    options = read_options(cursor)
+    until = next((value for name, value in options.items() if name.lower() == "until"), "")
+    others = {name: value for name, value in options.items() if name.lower() != "until"}
+    return StreamHistory(named, others, until.strip(), cursor.span_from(first))
 
 
 def _read_order(cursor: Cursor) -> tuple[str | None, Span]:

@@ -304,9 +304,19 @@ def _emit(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str
     return f"the result of the groups was {forms[0]}, now it is {forms[1]}"
 
 
+def _history(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
+    source = f"`{now.source(int(change.after('sources')))}`"
+    if change.was is None or change.now is None:
+        return f"the source {source} {'had no' if change.was is None else 'had a'} history, now it has " + (
+            "one" if change.was is None else "none"
+        )
+    return f"`{change.path[-1]}` of the history of {source} was {_value(change.was)}, now it is {_value(change.now)}"
+
+
 PHRASES: Mapping[str, Phrase] = {
     "sources": _count("sources"),
     "source": _read,
+    "history": _history,
     "options": _option,
     "format": _was("the format"),
     "feed": _was("the change feed"),

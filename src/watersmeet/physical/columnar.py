@@ -87,6 +87,8 @@ def sources_of_columns(relation: RelationPlan) -> frozenset[str]:
 def is_file_of_columns(scan: ScanPlan) -> bool:
     """Whether workers may read the columns of a source from its files, as far as its declaration tells."""
     types = {field.name: field.type for field in scan.source.fields}
+    if scan.source.history is not None:
+        return False
     return bool(scan.columns) and source_format(scan.source).can_read_columns(types[column] for column in scan.columns)
 
 

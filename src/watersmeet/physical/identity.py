@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats import source_format
+from watersmeet.formats import history_source, source_format
 from watersmeet.logical.expressions import LISTED, Expr
 from watersmeet.operators.core.identity import canonical_json
 from watersmeet.physical.chaining import chain_groups
@@ -300,7 +300,14 @@ def _read(source: Source) -> Data:
         "feed": source.changes,
         "key": [name.lower() for name in source.primary_key],
         "options": source_format(source).row_options,
+        **({} if source.history is None else {"history": _read_history(source)}),
     }
+
+
+def _read_history(source: Source) -> Data:
+    archive = history_source(source)
+    until = "" if source.history is None else source.history.until
+    return {"format": str(archive.format).lower(), "until": until, "options": source_format(archive).row_options}
 
 
 def _sql(expr: Expr, columns: Mapping[str, str]) -> str:

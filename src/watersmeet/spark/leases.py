@@ -31,7 +31,8 @@ from uuid import uuid4
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.locations import RemoteStorage, Storage
 
-FOLDER = "leases"
+FOLDER, TESTED = "leases", "tested"
+"""The folder of leases, and the file in it that says that its store creates a file once."""
 _held: set[str] = set()
 """The leases that this program holds, by the ids of their holders."""
 BEAT, TTL, WATCHED = 10.0, 60.0, 25.0
@@ -254,8 +255,10 @@ NO_LEASES = Leases()
 def hold_leases(storage: Storage, use: Literal["shared", "alone"], queries: Collection[str] = ()) -> Generator[Leases]:
     """Hold the leases of queries of a storage, or of all of it, while this is entered; refused if others hold them.
 
-    Each side first takes its own and then looks for the other's, so that never both go on.
+    Each side first takes its own and then looks for the other's, so that never both go on. Refused, too, at the first
+    start on a store where two could take the same lease.
     """
+    _check_store(storage)
     taken: list[Lease] = []
     try:
         for name in [*(f"query.{query}" for query in queries), *([ALONE] if use == "alone" else [])]:
@@ -275,6 +278,17 @@ def hold_leases(storage: Storage, use: Literal["shared", "alone"], queries: Coll
         raise
     with Leases(taken) as leases:
         yield leases
+
+
+def _check_store(storage: Storage) -> None:
+    """Refuse a store that lets two create the same file; one that does not is noted, and not tested again."""
+    folder = cast("RemoteStorage", storage / FOLDER)
+    tested = folder / TESTED
+    if tested.is_file():
+        return
+    if (folder / f".test-{uuid4().hex}").lets_two_create():
+        raise refuse("STORAGE_WITHOUT_CONDITIONS", storage=storage)
+    tested.write_text(f"{_moment(time.time())}\n")
 
 
 def _in_use(storage: Storage, name: str, holder: Holder) -> WatersmeetError:

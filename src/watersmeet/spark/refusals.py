@@ -107,8 +107,27 @@ def unwritable_sink(sink: Sink, place: Place | None, error: Exception) -> Waters
     return refuse("WRONG_OPTION", place, format=sink.format, option=option, reason=reason, hint=hint)
 
 
+def storage_failure(text: str) -> WatersmeetError | None:
+    r"""The refusal of what failed because a remote file system does not answer; None: for another reason.
+
+    >>> stack = "java.net.ConnectException: Call to nn:8020 failed\n\tat org.apache.hadoop.ipc.Client.call"
+    >>> storage_failure(f"Query stopped\nCaused by: {stack}").refusals[0].message
+    'The storage cannot be reached: java.net.ConnectException: Call to nn:8020 failed.'
+    >>> storage_failure("java.io.FileNotFoundException: hdfs://host/orders")
+    """
+    silent = _SILENT_STORAGE.search(text)
+    # Files are what it is about: others are asked over the network, too.
+    if silent is None or _FILE_SYSTEM.search(text) is None:
+        return None
+    line = text[text.rfind("\n", 0, silent.start()) + 1 :].partition("\n")[0]
+    return refuse("STORAGE_UNREACHABLE", reason=line.strip().removeprefix("Caused by: ").rstrip(".")[:300])
+
+
 def start_failure(query: str, sink: Sink, place: Place | None, error: Exception) -> WatersmeetError:
     """The refusal of a query that Spark does not start: for the options of its sink, or for whatever else it says."""
+    unreachable = storage_failure(str(error))
+    if unreachable is not None:
+        return unreachable
     if is_unknown_format(error) or _OPTION.search(first_line(error)):
         return unwritable_sink(sink, place, error)
     return refuse("START_FAILED", place, query=query, reason=root_cause(error) or first_line(error))
@@ -125,6 +144,14 @@ def kafka_failure(text: str, used: Iterable[Source | Sink]) -> WatersmeetError |
     return WatersmeetError(silent) if silent else None
 
 
+_SILENT_STORAGE = re.compile(
+    r"(?:ConnectException|ConnectTimeoutException|HttpHostConnectException|NoRouteToHostException|UnknownHostException"
+    r"|SocketTimeoutException|SafeModeException|StandbyException|RetriableException|ConnectionTimeoutException"
+    r"|AWSApiCallTimeoutException|AWSServiceThrottledException|AWSStatus5\d\dException|ServiceUnavailable"
+    r"|EOFException: End of File Exception between)\b"
+)
+"""Errors of Hadoop's file systems whose servers do not answer, or do not serve yet."""
+_FILE_SYSTEM = re.compile(r"org\.apache\.hadoop\.(?:fs|hdfs|ipc|net)\.|\bStorageError\b")
 _OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified|does not support", re.IGNORECASE)
 _ABSENT_TOPIC = re.compile(r"UnknownTopicOrPartitionException|Topic (?P<topic>\S+) not present in metadata")
 _SILENT_DATABASE = ("java.net.", "FAILED_JDBC.CONNECTION")

@@ -102,7 +102,9 @@ def _drop_unknown_sources(script: Script) -> Script:
         else:
             unknown.add(view.name.lower())
     sources = tuple(
-        replace(source, watermarks=(), primary_key=(), order=None) if source.name.lower() in unknown else source
+        replace(source, watermarks=(), primary_key=(), order=None, history=None)
+        if source.name.lower() in unknown
+        else source
         for source in script.sources
     )
     queries = tuple(query for query in script.queries if _reads(query).isdisjoint(unknown))

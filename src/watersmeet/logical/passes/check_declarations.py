@@ -18,7 +18,15 @@ from difflib import get_close_matches
 from watersmeet.catalog import NOWHERE, Sink, Source, Span, Watermark, is_folder_name
 from watersmeet.duration import format_count
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean
-from watersmeet.formats import OWN, check_source, format_names, sink_format, source_format
+from watersmeet.formats import (
+    OWN,
+    check_history,
+    check_source,
+    format_names,
+    history_source,
+    sink_format,
+    source_format,
+)
 from watersmeet.formats.base import NEEDED, OPTIONS, unknown_options
 from watersmeet.formats.base import OWN as OWN_OF_SINKS
 from watersmeet.formats.delta import DeltaSource
@@ -60,7 +68,8 @@ def check_references(script: Script) -> None:
     # Each variable once, however many options refer to it.
     uses: dict[str, list[tuple[str, Place | None]]] = {}
     for declared in (*script.sources, *script.sinks):
-        for name, value in declared.options.items():
+        history = declared.history if isinstance(declared, Source) else None
+        for name, value in (*declared.options.items(), *(history.options.items() if history is not None else ())):
             for reason in find_missing(value):
                 use = (f"The option {name} of {declared.name}", script.place(declared.span))
                 uses.setdefault(reason, []).append(use)
@@ -110,6 +119,8 @@ def _check_source(script: Script, source: Source) -> Iterator[Refusal]:
     yield from _check_fields(script, source)
     yield from _check_sized_text(script, source)
     yield from (replace(wrong, place=script.place(source.span)) for wrong in check_source(source))
+    span = source.span if source.history is None else source.history.span
+    yield from (replace(wrong, place=script.place(span)) for wrong in check_history(source))
     yield from _check_order(script, source)
     for name in source.primary_key:
         if source.field(name) is None:
@@ -186,7 +197,8 @@ class Suspicions:
 def find_suspicions(script: Script, *, may_add_functions: bool = False) -> Suspicions:
     """The likely mistakes in a script; ``may_add_functions``: Spark may have user-defined functions."""
     calls = [(call, wrong) for call in script.calls for wrong in _check_call(script, call)]
-    declared: tuple[Source | Sink, ...] = (*script.sources, *script.sinks)
+    histories = tuple(history_source(source) for source in script.sources if source.history is not None)
+    declared: tuple[Source | Sink, ...] = (*script.sources, *histories, *script.sinks)
     refusals = [
         wrong
         for declaration in declared

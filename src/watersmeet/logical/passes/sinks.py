@@ -6,11 +6,11 @@ sink writes changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeGuard, cast, get_args
 
-from watersmeet.catalog import Field, Sink, Source, Span
+from watersmeet.catalog import Field, Sink, Source, Span, StreamHistory
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.formats import SINK_FORMATS, may_be_malformed, sink_format
 from watersmeet.formats.base import CHANGES, SHOWN, Changes, SinkFormat
@@ -304,13 +304,21 @@ def _static_hint(source: Source) -> str:
 
 def with_static_sources(query: AnalyzedQuery, names: frozenset[str]) -> AnalyzedQuery:
     """The query with the sources of these names, in small letters, as tables that never change."""
+    return _with_sources(query, names, lambda source: replace(source, is_static=True))
 
-    def as_static(relation: AnalyzedRelation) -> AnalyzedRelation:
+
+def with_histories(query: AnalyzedQuery, histories: Mapping[str, StreamHistory]) -> AnalyzedQuery:
+    """The query whose sources have these histories, by name in small letters."""
+    return _with_sources(query, histories, lambda source: replace(source, history=histories[source.name.lower()]))
+
+
+def _with_sources(query: AnalyzedQuery, names: Container[str], change: Callable[[Source], Source]) -> AnalyzedQuery:
+    def visit(relation: AnalyzedRelation) -> AnalyzedRelation:
         if isinstance(relation, AnalyzedScan) and relation.source.name.lower() in names:
-            return replace(relation, source=replace(relation.source, is_static=True))
-        return relation.with_inputs([as_static(side) for side in relation.inputs])
+            return replace(relation, source=change(relation.source))
+        return relation.with_inputs([visit(side) for side in relation.inputs])
 
-    return replace(query, relation=as_static(query.relation))
+    return replace(query, relation=visit(query.relation))
 
 
 def static_tables_outside_joins(relation: AnalyzedRelation) -> Iterator[AnalyzedScan]:

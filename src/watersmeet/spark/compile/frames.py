@@ -96,7 +96,8 @@ def compile_scan(frames: Mapping[str, DataFrame], plan: ScanPlan, *, feeds: bool
         columns = [F.col(quote(c)).alias(name) for c, name in zip(plan.columns, names, strict=True)]
         # Only upserts and versions must be in order.
         order = [ORDER] if plan.changes in ("upserts", "versions") and ORDER in source.columns else []
-        source = with_files(source, plan.source) if in_order and not order else source
+        # The files of a history are known where it is read.
+        source = with_files(source, plan.source) if in_order and not order else source.drop(FILE)
         carried = _origin_columns(source, _origins_of_any([source]))
         frame = source.select(*columns, *_change(plan, source), *carried, *map(quote, order))
     nullable = {f.name: f.nullable for f in frame.schema}

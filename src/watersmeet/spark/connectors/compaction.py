@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import pyarrow.parquet as pq
@@ -22,7 +24,7 @@ from watersmeet.catalog import Sink
 from watersmeet.errors import refuse
 from watersmeet.formats import sink_format
 from watersmeet.formats.base import PATH
-from watersmeet.locations import local_path, location_of
+from watersmeet.locations import RemoteStorage, Storage, has_scheme, is_local, local_path, location_of
 from watersmeet.schema import quote
 from watersmeet.spark.connectors.files import (
     COMPACTION_FOLDER,
@@ -34,7 +36,7 @@ from watersmeet.spark.connectors.files import (
     finish_swap,
     make_merged_name,
 )
-from watersmeet.spark.private.files import LocalFolder
+from watersmeet.spark.private.files import Folder, LocalFolder, folder_of, open_file, place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -83,20 +85,25 @@ class Compaction:
     sizes: Sizes
     spark: Callable[[], SparkSession]
 
-    @property
-    def folder(self) -> LocalFolder:
+    @cached_property
+    def folder(self) -> Folder:
         """The folder of the sink."""
-        return LocalFolder(Path(local_path(self.sink.lowercase_options[PATH])))
+        return folder_of_sink(self.sink, self.spark)
+
+    @property
+    def place(self) -> Storage:
+        """The place of that folder."""
+        return place_of(self.folder)
 
     def compact(self) -> tuple[int, int]:
         """The number of files of rows that the folder had, and that it has now."""
         folder = self.folder
         finish_swap(folder)
         folder.delete(COMPACTION_FOLDER)
-        names = [name for name in folder.names() if batch_of(name) is not None and (folder.path / name).is_file()]
-        after = len(names)
-        for group in self._groups(names):
-            (folder.path / COMPACTION_FOLDER).mkdir(parents=True)
+        files = {name: size for name, size in self._sizes().items() if batch_of(name) is not None}
+        after = len(files)
+        for group in self._groups(files):
+            (self.place / COMPACTION_FOLDER).mkdir(parents=True)
             suffix = self._rewrite(group) if self.sink.format.lower() in COLUMNAR else self._concatenate(group)
             first, last = min(file.first for file in group), max(file.last for file in group)
             merged = make_merged_name(first, last, uuid4().hex[:8], suffix)
@@ -104,14 +111,20 @@ class Compaction:
             finish_swap(folder)
             folder.delete(COMPACTION_FOLDER)
             after += 1 - len(group)
-        return len(names), after
+        return len(files), after
 
-    def _groups(self, names: Sequence[str]) -> Iterator[list[SmallFile]]:
+    def _sizes(self) -> dict[str, int]:
+        """The sizes of the files of the folder, by name."""
+        if is_local(self.place):
+            return {file.name: file.stat().st_size for file in sorted(self.place.iterdir()) if file.is_file()}
+        return self.folder.sizes("")
+
+    def _groups(self, sizes: Mapping[str, int]) -> Iterator[list[SmallFile]]:
         """Small files that can be one file, in the order of their batches."""
         by_layout: defaultdict[Hashable, list[SmallFile]] = defaultdict(list)
-        for name in names:
+        for name, size in sorted(sizes.items()):
             batch = batch_of(name) or 0
-            file = SmallFile(name, (self.folder.path / name).stat().st_size, *(batch_range(name) or (batch, batch)))
+            file = SmallFile(name, size, *(batch_range(name) or (batch, batch)))
             layout = self._layout(file) if file.size < self.sizes.below and file.last < self.done else None
             if layout is not None:
                 by_layout[layout].append(file)
@@ -132,9 +145,10 @@ class Compaction:
 
     def _layout(self, file: SmallFile) -> Hashable | None:
         """The properties that files must share to be merged: codec, columns, header; None: the file stays as it is."""
-        path, format_ = self.folder.path / file.name, self.sink.format.lower()
+        path, format_ = self.place / file.name, self.sink.format.lower()
         if format_ == "parquet":
-            schema: Any = pq.read_schema(path)
+            with open_file(path) as content:
+                schema: Any = pq.read_schema(content)
             return file.suffix, str(schema.metadata and schema.metadata.get(_SPARKS_ROWS)), schema.to_string()
         if format_ == "orc":
             return file.suffix, self._load([file.name]).schema.json()
@@ -143,7 +157,7 @@ class Compaction:
         header = self._header(path)
         # A quoted name may have a line break. Files of other codecs cannot be concatenated for every reader.
         is_plain = "." not in file.suffix and b'"' not in header and (not header or self._line_end == b"\n")
-        return (file.suffix, header) if is_plain and self._ends_with_line(path) else None
+        return (file.suffix, header) if is_plain and self._ends_with_line(path, file.size) else None
 
     @property
     def _has_header(self) -> bool:
@@ -153,28 +167,32 @@ class Compaction:
     def _line_end(self) -> bytes:
         return self.sink.lowercase_options.get("linesep", "\n").encode()
 
-    def _header(self, path: Path) -> bytes:
+    def _header(self, path: Storage) -> bytes:
         """The line with the names of the columns; empty for a file without a header."""
         if not self._has_header:
             return b""
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.readline()
 
-    def _ends_with_line(self, path: Path) -> bool:
-        with path.open("rb") as file:
-            file.seek(-min(len(self._line_end), path.stat().st_size), 2)
+    def _ends_with_line(self, path: Storage, size: int) -> bool:
+        with open_file(path) as file:
+            file.seek(-min(len(self._line_end), size), 2)
             return file.read() == self._line_end
 
     def _concatenate(self, group: Sequence[SmallFile]) -> str:
         """Write the bytes of all files to one, with one header, and read them again; return the suffix of its name."""
-        paths = [self.folder.path / file.name for file in group]
+        paths, rows = [self.place / file.name for file in group], self.place / ROWS
         header = len(self._header(paths[0]))
-        with (self.folder.path / ROWS).open("wb") as merged:
-            for number, path in enumerate(paths):
-                with path.open("rb") as file:
-                    file.seek(header if number else 0)
-                    shutil.copyfileobj(file, merged, 1 << 20)
-        with (self.folder.path / ROWS).open("rb") as merged:
+        with TemporaryDirectory(prefix="watersmeet-compaction-") as folder:
+            written = rows if is_local(rows) else Path(folder) / "rows"
+            with written.open("wb") as merged:
+                for number, path in enumerate(paths):
+                    with open_file(path) as file:
+                        file.seek(header if number else 0)
+                        shutil.copyfileobj(file, merged, 1 << 20)
+            if not is_local(rows):
+                cast("RemoteStorage", rows).upload(written)
+        with open_file(rows) as merged:
             for number, path in enumerate(paths):
                 data = path.read_bytes()[header if number else 0 :]
                 if merged.read(len(data)) != data:
@@ -188,7 +206,7 @@ class Compaction:
         rows = self._load([file.name for file in group])
         options = {name: value for name, value in sink_format(self.sink).options.items() if name.lower() != PATH}
         writer = rows.coalesce(1).write.format(self.sink.format).options(**{**options, "maxRecordsPerFile": "0"})
-        writer.mode("overwrite").save(location_of(self.folder.path / COMPACTION_FOLDER / "output"))
+        writer.mode("overwrite").save(location_of(self.place / COMPACTION_FOLDER / "output"))
         names = [name for name in self.folder.names(f"{COMPACTION_FOLDER}/output") if name.startswith("part-")]
         written = [f"{COMPACTION_FOLDER}/output/{name}" for name in names]
         if len(written) != 1 or checksum_rows(self._load(written)) != checksum_rows(rows):
@@ -198,13 +216,19 @@ class Compaction:
 
     def _load(self, names: Sequence[str]) -> DataFrame:
         """The rows of files. No setting of the session lets Spark skip one of them."""
-        paths = [_GLOB.sub(r"\\\1", location_of(self.folder.path / name)) for name in names]
+        paths = [_GLOB.sub(r"\\\1", location_of(self.place / name)) for name in names]
         strict = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false", "mergeSchema": "false"}
         return self.spark().read.format(self.sink.format).options(**strict).load(paths)
 
     def _differs(self, name: str) -> Exception:
         reason = f"the merged file does not have the rows of {name} and the files after it"
         return refuse("NOT_COMPACTED", sink=self.sink.name, reason=reason, hint="try again while nothing writes there.")
+
+
+def folder_of_sink(sink: Sink, spark: Callable[[], SparkSession]) -> Folder:
+    """The folder of a sink; ``spark`` is started if it is not on this machine."""
+    path = local_path(sink.lowercase_options[PATH])
+    return folder_of(spark(), path) if has_scheme(path) else LocalFolder(Path(path))
 
 
 def checksum_rows(rows: DataFrame) -> dict[str, Any]:

@@ -25,7 +25,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from pyspark.sql import is_remote
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.base import PATH
 from watersmeet.formats.files import FileSink, NamedColumns, TextSource
-from watersmeet.locations import local_path
+from watersmeet.locations import has_scheme, is_local, local_path
 from watersmeet.logical.expressions import quote
 from watersmeet.spark.connectors.malformed import fit_column, load_text
 from watersmeet.spark.connectors.ranges import fields_of, widen_file, widen_orc, widen_schema
@@ -59,7 +59,13 @@ from watersmeet.spark.connectors.snapshots import CURRENT, Snapshot
 from watersmeet.spark.exchange.rows import text_options
 from watersmeet.spark.folders import LOCAL_DIRS
 from watersmeet.spark.private.checkpoint_files import commit_without_renames
-from watersmeet.spark.private.files import LocalFolder, folder_of, has_local_executors, is_reachable
+from watersmeet.spark.private.files import (
+    LocalFolder,
+    folder_of,
+    has_local_executors,
+    is_reachable,
+    place_of,
+)
 from watersmeet.spark.private.introspection import query_id
 
 if TYPE_CHECKING:
@@ -102,39 +108,44 @@ def batch_range(name: str) -> tuple[int, int] | None:
     return None if match is None else (int(match[2]), int(match[1]))
 
 
-def has_unfinished_swap(folder: LocalFolder) -> bool:
+def has_unfinished_swap(folder: Folder) -> bool:
     """Whether a swap was interrupted: rows of the folder may be only in the hidden merged file."""
-    return (folder.path / JOURNAL).is_file()
+    return (place_of(folder) / JOURNAL).is_file()
 
 
-def begin_swap(folder: LocalFolder, swap: Swap) -> None:
+def begin_swap(folder: Folder, swap: Swap) -> None:
     """Write the journal of a swap whose merged file is complete, so that it survives a power failure."""
-    sync(folder.path / ROWS)
-    hidden = folder.path / f"{JOURNAL}.new"
-    hidden.write_text(json.dumps(asdict(swap)), "utf-8")
+    text, place = json.dumps(asdict(swap)), place_of(folder)
+    if not is_local(place):
+        folder.write(JOURNAL, text)
+        return
+    sync(place / ROWS)
+    hidden = place / f"{JOURNAL}.new"
+    hidden.write_text(text, "utf-8")
     sync(hidden)
-    hidden.rename(folder.path / JOURNAL)
-    sync(folder.path / COMPACTION_FOLDER)
+    hidden.rename(place / JOURNAL)
+    sync(place / COMPACTION_FOLDER)
 
 
-def finish_swap(folder: LocalFolder) -> None:
+def finish_swap(folder: Folder) -> None:
     """Complete a swap: delete the replaced files, then show the merged file."""
-    text = folder.read(JOURNAL)
+    text, place = folder.read(JOURNAL), place_of(folder)
     if text is None:
         return
     try:
         swap = Swap(**json.loads(text))
     except (ValueError, TypeError):
-        difference = f"{folder.path / JOURNAL} was not written by Watersmeet"
-        raise refuse("FOLDER_OF_ANOTHER_SINK", folder=folder.path, difference=difference) from None
-    is_staged = (folder.path / ROWS).is_file()
+        difference = f"{place / JOURNAL} was not written by Watersmeet"
+        raise refuse("FOLDER_OF_ANOTHER_SINK", folder=place, difference=difference) from None
+    is_staged = (place / ROWS).is_file()
     # Without the merged file, which someone must have deleted, the old files are all there is.
-    if is_staged or (folder.path / swap.merged).is_file():
+    if is_staged or (place / swap.merged).is_file():
         for name in swap.replaces:
             folder.delete(name)
         if is_staged:
             folder.move(ROWS, swap.merged)
-        sync(folder.path)
+        if is_local(place):
+            sync(place)
     folder.delete(JOURNAL)
 
 
@@ -183,6 +194,14 @@ class Stage:
     location: str
     path: str
     folder: LocalFolder | None = None
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """The names of the files of a batch in its stage, and whether there may be files besides."""
+
+    names: list[str]
+    has_others: bool
 
 
 @dataclass
@@ -241,7 +260,7 @@ class Files:
         checkpoint = str(target.checkpoint)
         now = FolderOwner(target.query, target.sink.format.lower(), checkpoint, query_id(target.checkpoint))
         names = [name for name in folder.names() if not name.startswith(".")]
-        is_swapping = isinstance(folder, LocalFolder) and has_unfinished_swap(folder)
+        is_swapping = not names and has_unfinished_swap(folder)
         text = folder.read(OWNER) if names or is_swapping else None
         if text is None:
             if CURRENT in names and target.changes != "snapshot":
@@ -285,7 +304,7 @@ class Files:
         if owner is not None and self._is_written(folder, owner, number):
             drain_batch(rows)
             return
-        names = () if is_empty else self._save_batch(rows, stage, folder)
+        batch = None if is_empty else self._save_batch(rows, stage, folder)
         if owner is not None:
             # This deletes what another driver may have written by now.
             self.target.check_lease()
@@ -293,8 +312,8 @@ class Files:
             self._open(folder, owner, number)
         elif folder.read(WRITER) != self.writer:
             raise self._fence_error(folder, number)
-        if not is_empty:
-            self._place(stage, folder, names, number)
+        if batch is not None:
+            self._place(stage, folder, batch, number)
             self.last = number
 
     def _save(self, rows: DataFrame, stage: Stage) -> list[str] | None:
@@ -302,17 +321,21 @@ class Files:
         options = {name: value for name, value in self.target.options.items() if name.lower() != PATH}
         format_ = self.target.sink.format
         writer = rows.write.format(format_).options(**_UNMARKED, **text_options(format_, options))
-        writer = writer.mode("overwrite")
         # The folder of a log is moved as it is, with all files in it.
         if stage.folder is not None or self.target.changes is not None or "://" not in local_path(self.path):
-            writer.save(stage.location)
+            writer.mode("overwrite").save(stage.location)
             return None
         with commit_without_renames(rows.sparkSession) as take_committed:
-            writer.save(stage.location)
-            return take_committed(stage.path.rpartition("/")[2])
+            # Where all files count, those of an attempt before must go.
+            writer.mode("overwrite" if take_committed is None else "append").save(stage.location)
+            if take_committed is None:
+                return None
+            names = take_committed(stage.path.rpartition("/")[2])
+            assert names is not None, "Spark has not used the commit protocol that it was given"
+            return names
 
-    def _save_batch(self, rows: DataFrame, stage: Stage, target: Folder) -> list[str]:
-        """Write a batch where it is not seen yet; the names of its files with rows.
+    def _save_batch(self, rows: DataFrame, stage: Stage, target: Folder) -> StagedBatch:
+        """Write a batch where it is not seen yet: its files with rows.
 
         If the first task of a batch has no rows, Spark writes a file without rows. No file with rows is as small as
         that: it has the same beginning and end, and rows between them.
@@ -321,14 +344,16 @@ class Files:
         committed = self._save(rows, stage)
         sizes = {name: size for name, size in folder.sizes(path).items() if not name.startswith((".", "_"))}
         if committed is not None:
+            for name in sizes.keys() - {*committed}:
+                folder.delete(f"{path}/{name}")
             sizes = {name: sizes[name] for name in committed}
         first = next((name for name in sizes if name.startswith(_FIRST)), None)
         if first is not None and sizes[first] <= self._blank_size(rows, stage, folder, sizes[first]):
             del sizes[first]
-            if stage.folder is None and self.target.changes is not None:
-                # The folder of a log is moved as it is.
+            if stage.folder is None and (committed is not None or self.target.changes is not None):
+                # The folder stays, or, that of a log, is moved as it is.
                 folder.delete(f"{path}/{first}")
-        return sorted(sizes)
+        return StagedBatch(sorted(sizes), has_others=committed is None)
 
     def _blank_size(self, rows: DataFrame, stage: Stage, folder: Folder, size: int) -> int:
         """The size of a file without rows; of one without bytes nothing needs to be known."""
@@ -371,8 +396,7 @@ class Files:
 
     def _open(self, folder: Folder, owner: FolderOwner, number: int) -> None:
         """Make the folder one of ours that ends before a batch. Done twice it is done once."""
-        if isinstance(folder, LocalFolder):
-            finish_swap(folder)
+        finish_swap(folder)
         names = folder.names()
         self._check_merged(names, number)
         last = _last(folder)
@@ -399,9 +423,9 @@ class Files:
                 batches = {"first": first, "last": last, "batch": number}
                 raise refuse("COMPACTED_AFTER_CHECKPOINT", place, target=self.display_path, file=name, **batches)
 
-    def _place(self, stage: Stage, folder: Folder, names: Sequence[str], number: int) -> None:
+    def _place(self, stage: Stage, folder: Folder, batch: StagedBatch, number: int) -> None:
         """Put the files of a batch into place, while this driver has the lease of the query."""
-        is_log = self.target.changes is not None
+        is_log, names = self.target.changes is not None, batch.names
         if stage.folder is not None:
             remote, check = cast("HadoopStorage", folder), self.target.leases.check_here
             staged = {name: stage.folder.path / stage.path / name for name in names}
@@ -416,7 +440,7 @@ class Files:
             _move_files(folder, self._stage_path, names, number)
         elif names:
             folder.move(self._stage_path, f"{BATCH}={number}")
-        if stage.folder is None and not (is_log and names):
+        if stage.folder is None and batch.has_others and not (is_log and names):
             folder.delete(self._stage_path)
 
     def _read(self, text: str, place: Place | None) -> FolderOwner:
@@ -530,8 +554,10 @@ class FileSinkConnector(SinkConnector[FileSink]):
     def prepare(self, rows: DataFrame | None, place: Place | None) -> None:
         """Finish a compaction that was interrupted, so that readers find all rows before the first batch."""
         path = local_path(self.target.sink.lowercase_options[PATH])
-        if "://" not in path:
+        if not has_scheme(path):
             finish_swap(LocalFolder(Path(path)))
+        elif rows is not None and is_reachable(rows.sparkSession, path):
+            finish_swap(folder_of(rows.sparkSession, path))
 
     @property
     def checks_lease(self) -> bool:

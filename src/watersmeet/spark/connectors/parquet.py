@@ -14,19 +14,18 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from os import walk
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WorkerRefusalError
-from watersmeet.locations import local_path, resolve_references
+from watersmeet.locations import has_scheme, local_path, resolve_references
 from watersmeet.spark.connectors.files import NamedColumnsConnector
 from watersmeet.spark.connectors.reading import ColumnReader
-
-if TYPE_CHECKING:
-    pass
+from watersmeet.spark.private.files import HadoopFile, HadoopStorage
 
 ROWS_PER_BATCH = 131_072
 GLOB = "*?[{"
@@ -97,12 +96,25 @@ class ParquetColumns:
             with _open_file(path) as file:
                 self._resolve_columns(file, path)
 
-    def read(self, address: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a file, as they are declared."""
+    def check_remote(self, remote: HadoopFile) -> None:
+        """Raise why only Spark can read a remote file, if it is so, or should because most of it is not needed."""
+        if remote.size:
+            with remote, _open_file(remote) as file:
+                names = {name for name in self._resolve_columns(file, str(remote.place)) if isinstance(name, str)}
+                if file.num_row_groups:
+                    group = file.metadata.row_group(0)
+                    columns = [group.column(number) for number in range(group.num_columns)]
+                    needed = sum(c.total_compressed_size for c in columns if c.path_in_schema in names)
+                    if needed < LEAST_SHARE * sum(c.total_compressed_size for c in columns):
+                        raise UnlikeSparkError("most of it is not needed")
+
+    def read(self, address: str, copy: str | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, as they are declared. ``copy``: of a remote file, its copy on this machine."""
         path = local_path(address)
+        place = path if copy is None else copy
         try:
-            if Path(path).stat().st_size:  # Spark passes over a file without a byte
-                with _open_file(path) as file:
+            if Path(place).stat().st_size:  # Spark passes over a file without a byte
+                with _open_file(place) as file:
                     yield from self._rows(file, self._resolve_columns(file, path))
         except FileNotFoundError as error:
             if not self.skips_missing:
@@ -185,7 +197,7 @@ def common_folder_columns(root: str, paths: Iterable[str]) -> tuple[str, ...]:
     return next(iter(layouts), ())
 
 
-def _open_file(path: str) -> Any:
+def _open_file(path: str | HadoopFile) -> Any:
     try:
         return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
     except (pa.ArrowInvalid, OSError) as error:
@@ -253,8 +265,11 @@ def _of_folder(column: str, text: str, kind: pa.DataType) -> pa.Scalar:
     raise UnlikeSparkError(f"the folder `{column}={text}` has a value that only Spark reads")
 
 
-SAMPLED, MOST_FILES = 100, 10_000
-"""The footers that are read when a query is built, a quarter of a millisecond each: as a sample, and at most."""
+SAMPLED, MOST_FILES, REMOTE = 100, 10_000, 10
+"""The footers that are read when a query is built, a quarter of a millisecond each: as a sample, and at most. Of remote
+files, each of which takes a request, that part."""
+LEAST_SHARE = 0.5
+"""The part of the bytes of a remote file that must be needed: workers get a copy of the file, and Spark reads parts."""
 
 
 def parquet_reader(
@@ -267,7 +282,9 @@ def parquet_reader(
     many for that is left to Spark.
     """
     said = replace(source, options=resolve_references(source.options)).lowercase_options
-    root = str(Path(local_path(said["path"])).absolute())
+    path = local_path(said["path"])
+    remote = HadoopStorage(SparkSession.active(), path) if has_scheme(path) else None
+    root = str(Path(path).absolute() if remote is None else remote)
     reader = ParquetColumns(
         source.name, columns, schema, root,
         None if _is_true(said.get("recursivefilelookup")) else (),
@@ -276,14 +293,20 @@ def parquet_reader(
     if "{" in root + said.get("pathglobfilter", ""):
         return None
     try:
-        most = SAMPLED if recovers else MOST_FILES
-        paths = [*islice(_files(root, said.get("pathglobfilter", "*")), most + 1)]
-        if len(paths) > most and not recovers:
+        pattern = said.get("pathglobfilter", "*")
+        most = (SAMPLED if recovers else MOST_FILES) // (1 if remote is None else REMOTE)
+        found = _files(root, pattern) if remote is None else _remote_files(remote, pattern)
+        files = [*islice(found, most + 1)]
+        if len(files) > most and not recovers:
             return None
         if reader.folders is not None:
+            paths = [file if isinstance(file, str) else str(file.place) for file in files]
             reader = replace(reader, folders=common_folder_columns(root, paths))
-        for path in paths[:most]:
-            reader.check(path)
+        for file in files[:most]:
+            if isinstance(file, str):
+                reader.check(file)
+            else:
+                reader.check_remote(file)
     except UnlikeSparkError:
         return None
     except OSError:
@@ -300,6 +323,13 @@ def _files(root: str, pattern: str) -> Iterator[str]:
         for folder, folders, names in walk(base, followlinks=True):
             folders[:] = [name for name in folders if not _is_hidden(name)]
             yield from (f"{folder}/{n}" for n in names if not _is_hidden(n) and fnmatchcase(n, pattern))
+
+
+def _remote_files(root: HadoopStorage, pattern: str) -> Iterator[HadoopFile]:
+    """The same, elsewhere."""
+    for way, file in root.files_below():
+        if not any(map(_is_hidden, way.parts)) and fnmatchcase(file.place.name, pattern):
+            yield file
 
 
 def _is_hidden(name: str) -> bool:

@@ -25,13 +25,14 @@ from pyspark.sql.types import DataType, StructType
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
-from watersmeet.formats import OWN, check_source, feed_of, source_format
+from watersmeet.formats import OWN, check_history, check_source, feed_of, history_source, source_format
 from watersmeet.formats.base import SourceFormat
 from watersmeet.formats.records import ddl
-from watersmeet.locations import local_path
+from watersmeet.locations import has_scheme, local_path
 from watersmeet.logical.nodes import Query, Script, scans
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.spark.connectors import decode_changes, source_connector
+from watersmeet.spark.connectors.history import Phase, check_columns, read_history
 from watersmeet.spark.connectors.malformed import decode_path, error_columns, fit_column
 from watersmeet.spark.connectors.records import (
     DELETE,
@@ -44,15 +45,19 @@ from watersmeet.spark.connectors.records import (
 )
 from watersmeet.spark.exchange.columns import FILE, PATH, START, TIME, Batches, ColumnPipeline
 from watersmeet.spark.exchange.packing import Pack
+from watersmeet.spark.private.checkpoint_files import local_copies
 from watersmeet.spark.private.files import Folder, file_exists, folder_of
 from watersmeet.spark.private.introspection import suppress_logs
 from watersmeet.spark.refusals import is_of_database, is_unknown_format, unreadable_source
 
-Reads = Literal["declared", "all now"]
-"""The mode of reading: as ``declared``, a stream as such; or ``all now``, its current rows, as a batch."""
+Reads = Literal["declared", "all now"] | Phase
+"""The mode of reading: as ``declared``, a stream as such; or ``all now``, its current rows, as a batch. Of a stream
+with a history also the phase: one without is read as declared."""
 
 
-def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+def read_sources(
+    spark: SparkSession, script: Script, frames: Mapping[str, DataFrame], reads: Reads = "declared"
+) -> dict[str, DataFrame]:
     """The DataFrame of every source that the script's queries read; all refusals together.
 
     Names compare without case. A source goes by the name of its declaration, else by that of its DataFrame.
@@ -70,7 +75,7 @@ def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataF
                 frame = frames[names[name]]
                 inputs[names[name] if source is None else source.name] = _as_declared(script, source, frame)
             elif source is not None:
-                inputs[source.name] = read_source(spark, script, source)
+                inputs[source.name] = read_source(spark, script, source, reads)
         except WatersmeetError as error:
             refusals += error.refusals
     if refusals:
@@ -83,9 +88,13 @@ def read_source(spark: SparkSession, script: Script, source: Source, reads: Read
     place = script.place(source.span)
     if source.format is None:
         raise refuse("MISSING_FRAME", place, source=source.name)
+    if source.history is not None and reads == "declared":
+        raise refuse("HISTORY_OF_A_FRAME", place, source=source.name)
     if not is_remote():
         # A Connect server has its own files and network, and reports what is missing.
         _check_path(script, source)
+        if source.history is not None and reads != "live":
+            _check_path(script, history_source(source))
         missing = [replace(refusal, place=place) for refusal in source_format(source).check_reachable()]
         if missing:
             raise WatersmeetError(missing)
@@ -127,10 +136,15 @@ def is_static(source: Source) -> bool:
 
 
 def _read(spark: SparkSession, source: Source, reads: Reads) -> DataFrame:
-    wrong = [*check_source(source)]
+    wrong = [*check_source(source), *check_history(source)]
     if wrong:
         raise WatersmeetError(wrong)
     once = replace(source, kind="table", options={**source.options, "static": "true"})
+    if source.history is not None:
+        if reads != "live":
+            check_columns(spark, source)
+        phase = None if reads == "all now" else "live" if reads == "live" else "history"
+        return read_history(source, phase, lambda part: _read(spark, part, reads))
     connector, feed = source_connector(once if reads == "all now" else source), feed_of(source)
     options = {name: value for name, value in source.options.items() if name.lower() not in OWN}
     rows = connector.load(spark, feed.schema(connector.format), {**feed.options, **options})
@@ -155,8 +169,8 @@ def load(spark: SparkSession, source: Source, schema: str | None, options: Mappi
 class ColumnReader(Protocol):
     """Reads columns in a worker."""
 
-    def read(self, address: str) -> Iterator[Any]:
-        """The record batches of a file."""
+    def read(self, address: str, copy: str | None = None) -> Iterator[Any]:
+        """The record batches of a file. ``copy``: of a remote file, its copy on this machine."""
         ...
 
 
@@ -354,19 +368,32 @@ def find_files(
 ) -> dict[str, DataFrame]:
     """For the sources that may be read as columns, and are not ``frames``, the stream of their files' paths.
 
-    It is Spark's own file source with all its options, without content. Sources ``by_spark`` are left to it.
+    It is Spark's own file source with all its options, without content. Sources ``by_spark`` are left to it. A remote
+    file is copied by the executor, with the settings and credentials of Spark's own scan.
     """
     # A Connect server has its own files, about which nothing is known before rows flow.
     if is_remote() or any(spark.conf.get(name, usual) != usual for name, usual in SETTINGS.items()):
         return {}
     sources = [source for source in script.sources if source.name not in frames and not _has_changes(source)]
-    plain = [s for s in sources if source_format(s).can_read_columns() and s.name not in by_spark]
+    plain = [
+        s for s in sources
+        if s.history is None and source_format(s).can_read_columns() and s.name not in by_spark
+    ]  # fmt: skip
     reader = {s.name: spark.readStream.format("binaryFile").schema(FILES_SCHEMA).options(**s.options) for s in plain}
-    files = {s.name: (s, reader[s.name].load()) for s in plain}
+    copies = local_copies(spark, "path") if any(map(_is_remote, plain)) else None
+    files = {s.name: (s, reader[s.name].load()) for s in plain if copies is not None or not _is_remote(s)}
     return {
-        n: frame.select("path", file_of_row(frame, s.lowercase_options).alias("file"))
+        n: frame.select(
+            "path",
+            file_of_row(frame, s.lowercase_options).alias("file"),
+            *([] if copies is None or not _is_remote(s) else [copies.alias("copy")]),
+        )
         for n, (s, frame) in files.items()
     }
+
+
+def _is_remote(source: Source) -> bool:
+    return has_scheme(local_path(source.lowercase_options.get("path", "")))
 
 
 def _has_changes(source: Source) -> bool:
@@ -388,17 +415,23 @@ class PackFiles:
         """Pack the files of one map task."""
         if FILE in self.pack.names:
             return self.pack(self._rows_with_files(batches))
-        paths = (path for batch in batches for path in batch.column(0).to_pylist())
-        return self.pack(self.columns(part for path in paths for part in self.reader.read(path)))
+        return self.pack(self.columns(part for batch in batches for _, parts in self._files(batch) for part in parts))
+
+    def _files(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Array, Iterator[pa.RecordBatch]]]:
+        """The files of a batch, each as its rows have it, with its rows. A copy is deleted once it is read."""
+        paths = batch.column(0).to_pylist()
+        copies = batch.column(2).to_pylist() if batch.num_columns > 2 else [None] * len(paths)
+        for number, (path, copy) in enumerate(zip(paths, copies, strict=True)):
+            yield batch.column(1).slice(number, 1), self.reader.read(path, copy)
+            if copy is not None:
+                Path(copy).unlink(missing_ok=True)
 
     def _rows_with_files(self, batches: Batches) -> Batches:
         """The rows as they go to the exchange, each with the file that it is of."""
-        for batch in batches:
-            for number, path in enumerate(batch.column(0).to_pylist()):
-                file = batch.column(1).slice(number, 1)
-                for rows in self.columns(self.reader.read(path)):
-                    none = pa.array(np.zeros(rows.num_rows, np.int32))
-                    yield rows.append_column(FILE, pa.DictionaryArray.from_arrays(none, file))
+        for file, parts in (found for batch in batches for found in self._files(batch)):
+            for rows in self.columns(parts):
+                none = pa.array(np.zeros(rows.num_rows, np.int32))
+                yield rows.append_column(FILE, pa.DictionaryArray.from_arrays(none, file))
 
 
 def row_changes(source: Source, frame: DataFrame) -> DataFrame:

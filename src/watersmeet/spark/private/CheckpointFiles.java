@@ -9,6 +9,7 @@ import java.util.Collections;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 import org.apache.hadoop.conf.Configuration;
@@ -31,7 +32,8 @@ import PACKAGE.CheckpointFileManager;
  *
  * <p>In a store that creates a file only if it is not there, a file is written under its name: it appears when it is
  * closed, and of two drivers that create it one fails. Elsewhere the file manager of Spark's choice writes it. A small
- * file of a source's log, which Spark reads soon after it has written it, is read from memory.
+ * file of a source's log, which Spark reads soon after it has written it, is read from memory. Nothing looks for the
+ * file of a log that follows the last one written here: if another driver has written it, creating it fails.
  *
  * <p>Janino compiles this: no lambdas, no diamonds. PACKAGE stands for the package of Spark's file manager.
  */
@@ -41,6 +43,7 @@ public class CheckpointFiles implements CheckpointFileManager {
     /** Skips the request that looks for a folder of that name. */
     static final String UNPROBED = "fs.s3a.create.performance";
     static final Pattern LOG = Pattern.compile(".*/(?:offsets|commits|sources/\\d+|_spark_metadata)/[^/]+");
+    static final Pattern NUMBER = Pattern.compile("(\\d{1,18})(?:\\.compact)?");
     static final Pattern READ_AGAIN = Pattern.compile(".*/(?:sources/\\d+|_spark_metadata)/[^/]+");
     static final Pattern STATE = Pattern.compile(".*/state/.*\\.(?:changelog|delta|snapshot|zip|sst|log)");
     static final int KEPT_FILES = 32;
@@ -53,6 +56,8 @@ public class CheckpointFiles implements CheckpointFileManager {
     private final Path root;
     /** The content of small files that were written here, the oldest first. */
     private final LinkedHashMap written = new LinkedHashMap();
+    /** The number of the last file of this log that was created here; -1: there is none. */
+    private volatile long lastCreated = -1;
 
     public CheckpointFiles(Path path, Configuration settings) throws IOException {
         FileSystem files = path.getFileSystem(settings);
@@ -71,7 +76,7 @@ public class CheckpointFiles implements CheckpointFileManager {
     public CheckpointFileManager.CancellableFSDataOutputStream createAtomic(Path path, boolean overwrite) {
         try {
             if (store == null) {
-                return new WholeFile(new Target(this, path, other.createAtomic(path, overwrite)));
+                return new WholeFile(new Target(this, path, other.createAtomic(path, overwrite), overwrite));
             }
             FSDataOutputStreamBuilder builder = store.createFile(path);
             builder.recursive();
@@ -81,7 +86,7 @@ public class CheckpointFiles implements CheckpointFileManager {
             } else {
                 builder.must(CONDITIONAL, true);
             }
-            return new WholeFile(new Target(this, path, (FSDataOutputStream) builder.build()));
+            return new WholeFile(new Target(this, path, (FSDataOutputStream) builder.build(), overwrite));
         } catch (IOException error) {
             throw CheckpointFiles.rethrow(error);
         }
@@ -122,6 +127,9 @@ public class CheckpointFiles implements CheckpointFileManager {
     public boolean exists(Path path) {
         if (contentOf(path) != null) {
             return true;
+        }
+        if (lastCreated >= 0 && numberOf(path) == lastCreated + 1) {
+            return false;
         }
         try {
             if (store == null) {
@@ -177,6 +185,17 @@ public class CheckpointFiles implements CheckpointFileManager {
         return root;
     }
 
+    /** Note whether a file was created that was not there. */
+    void noteCreation(Path path, boolean succeeded) {
+        lastCreated = succeeded ? numberOf(path) : -1;
+    }
+
+    /** The number of a file of the log whose manager this is; -1: it is another file. */
+    private long numberOf(Path path) {
+        Matcher match = NUMBER.matcher(path.getName());
+        return matches(LOG, path) && isHere(path) && match.matches() ? Long.parseLong(match.group(1)) : -1;
+    }
+
     void keep(Path path, byte[] content) {
         synchronized (written) {
             written.put(path.getName(), content);
@@ -200,7 +219,11 @@ public class CheckpointFiles implements CheckpointFileManager {
 
     /** Whether the content of a file is kept: that of a log whose manager this is. */
     boolean isKept(Path path) {
-        return matches(READ_AGAIN, path) && root.toUri().getPath().equals(path.getParent().toUri().getPath());
+        return matches(READ_AGAIN, path) && isHere(path);
+    }
+
+    private boolean isHere(Path path) {
+        return root.toUri().getPath().equals(path.getParent().toUri().getPath());
     }
 
     private static boolean matches(Pattern pattern, Path path) {
@@ -233,15 +256,17 @@ class Target extends OutputStream {
     private final CheckpointFiles owner;
     private final Path path;
     private final FSDataOutputStream file;
+    private final boolean replaces;
     /** What is written, while it is to be kept; null: it is not. */
     private ByteArrayOutputStream copy;
     private boolean ended = false;
     private Throwable failure = null;
 
-    Target(CheckpointFiles owner, Path path, FSDataOutputStream file) {
+    Target(CheckpointFiles owner, Path path, FSDataOutputStream file, boolean replaces) {
         this.owner = owner;
         this.path = path;
         this.file = file;
+        this.replaces = replaces;
         this.copy = owner.isKept(path) ? new ByteArrayOutputStream() : null;
     }
 
@@ -279,6 +304,9 @@ class Target extends OutputStream {
             }
             if (failure == null && copy != null) {
                 owner.keep(path, copy.toByteArray());
+            }
+            if (!replaces) {
+                owner.noteCreation(path, failure == null);
             }
         }
         if (failure != null) {

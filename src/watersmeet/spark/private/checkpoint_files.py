@@ -1,4 +1,4 @@
-"""The class with which Spark writes the files of checkpoints.
+"""The classes with which Spark writes the files of checkpoints, and reads remote files for workers.
 
 Local checkpoints without a process per file. Why: Spark's file manager for local files starts commands (``chmod``,
 ``readlink``), some three hundred in a batch of a join. Its other file manager does not, and replaces a file atomically
@@ -12,6 +12,11 @@ both names and renames, which on S3 takes some twenty requests; Hadoop's other m
 failures. Ours, `CheckpointFiles.java`, is compiled by Janino, which Spark has, and given to the class loader of the
 driver and to executors as a jar. Uses: the interface of file managers, Janino's ``SimpleCompiler``, ``addURL`` of
 Spark's class loader, ``addJar``. Seen in: 4.3, and compiled with the jars of 4.0. Missing: Spark's default manager.
+
+Remote files for workers. Why: a Python worker has no file system of Hadoop's, and PySpark cannot make a function of
+Java from an object with settings. Ours, `LocalCopies.java`, copies a file to the executor's machine with the settings
+of the session. Uses: ``UDF1`` through the JVM, ``SerializableConfiguration``. Seen in: 4.3.
+Missing: Spark reads such files itself.
 """
 
 from __future__ import annotations
@@ -20,11 +25,14 @@ import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 from zipfile import ZipFile
+
+from pyspark.sql import Column
 
 from watersmeet.spark.folders import own_folder
 from watersmeet.spark.private.files import has_local_executors
@@ -68,6 +76,7 @@ def local_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
 
 
 MANAGER_CLASS, COMMIT_CLASS = "watersmeet.CheckpointFiles", "watersmeet.BatchFiles"
+COPY_CLASS = "watersmeet.LocalCopies"
 COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
 
 
@@ -92,8 +101,8 @@ def remote_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
 
 
 @contextmanager
-def commit_without_renames(spark: SparkSession) -> Generator[Callable[[str], list[str] | None]]:
-    """Let a session write files into a folder without renames meanwhile, where it can.
+def commit_without_renames(spark: SparkSession) -> Generator[Callable[[str], list[str] | None] | None]:
+    """Let a session write files into a folder without renames meanwhile, where it can; gives None where it cannot.
 
     Gives a function for the names of the files in a folder that count, by the name of the folder; it returns None if
     Spark has written the folder as it does by default, so that all files count.
@@ -102,7 +111,7 @@ def commit_without_renames(spark: SparkSession) -> Generator[Callable[[str], lis
     try:
         _load_classes(spark)
     except Exception:  # of Java, or of a class loader without `addURL`
-        yield lambda _: None
+        yield None
         return
 
     def take_committed(folder: str) -> list[str] | None:
@@ -117,16 +126,43 @@ def commit_without_renames(spark: SparkSession) -> Generator[Callable[[str], lis
         spark.conf.set(COMMIT_PROTOCOL, str(before))
 
 
+def local_copies(spark: SparkSession, paths: str) -> Column | None:
+    """The paths of copies, on the machine of the task, of the files that a column names; None: there can be none."""
+    jvm: Any = cast("Any", spark)._jvm
+    with suppress(Exception):
+        classic: Any = import_module("pyspark.sql.classic.column")
+        _load_classes(spark)
+        context = cast("Any", spark.sparkContext)
+        settings = cast("Any", spark)._jsparkSession.sessionState().newHadoopConf()
+        shared = context._jsc.broadcast(jvm.org.apache.spark.util.SerializableConfiguration(settings))
+        copy = _make_function(context._gateway, jvm.watersmeet.LocalCopies(shared))
+        return Column(copy.apply(classic._to_seq(context, [paths], classic._to_java_column)))
+    return None
+
+
+def _make_function(gateway: Any, function: Any) -> Any:
+    """A function of Spark's, from text to text, which Spark computes once: it may compute others twice."""
+    jvm = gateway.jvm
+    types = "org.apache.spark.sql.api.java.UDF1", "org.apache.spark.sql.types.DataType"
+    classes, values = gateway.new_array(jvm.java.lang.Class, 2), gateway.new_array(jvm.java.lang.Object, 2)
+    for number, name in enumerate(types):
+        classes[number] = jvm.java.lang.Class.forName(name)
+    values[0], values[1] = function, jvm.org.apache.spark.sql.types.DataTypes.StringType
+    # Called by its name, another method of that name would be taken.
+    method = jvm.java.lang.Class.forName("org.apache.spark.sql.functions").getMethod("udf", classes)
+    return method.invoke(None, values).asNondeterministic()
+
+
 def _load_classes(spark: SparkSession) -> None:
     """Compile our classes for the JVM of a session and its executors, unless they have them."""
     jvm, context = cast("Any", spark)._jvm, cast("Any", spark.sparkContext)
-    classes = MANAGER_CLASS, COMMIT_CLASS
+    classes = MANAGER_CLASS, COMMIT_CLASS, COPY_CLASS
     folder = files("watersmeet.spark.private")
     sources = [folder.joinpath(f"{name.rpartition('.')[2]}.java").read_text("utf-8") for name in classes]
     digest = sha256("".join(sources).encode()).hexdigest()[:16]
     jar = own_folder(Path(tempfile.gettempdir())) / f"watersmeet-{digest}.jar"
     with _loading:
-        if not _is_there(jvm, COMMIT_CLASS):
+        if not _is_there(jvm, classes[-1]):
             loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
             manager = next(name for name in _CLASSES if _is_there(jvm, name))
             with ZipFile(jar, "w") as file:

@@ -14,6 +14,7 @@ Where that differs, the new checkpoint is refused before it replaces the old one
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ from copy import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
@@ -107,6 +108,11 @@ def folder_of(spark: SparkSession | None, path: str | Storage) -> Folder:
     if folder.files.getScheme() != "file":
         return folder
     return LocalFolder(Path(folder.files.makeQualified(folder.path).toUri().getPath()))
+
+
+def place_of(folder: Folder) -> Storage:
+    """The place of a folder."""
+    return folder.path if isinstance(folder, LocalFolder) else cast("HadoopStorage", folder)
 
 
 def file_exists(spark: Any, address: str) -> bool:
@@ -271,7 +277,7 @@ class HadoopStorage:
 
     def is_dir(self) -> bool:
         """Whether it is a folder."""
-        status = self._status()
+        status = self.status()
         return status is not None and bool(status.isDirectory())
 
     def is_file(self) -> bool:
@@ -281,12 +287,13 @@ class HadoopStorage:
 
     def stat(self) -> FileStatus:
         """The size of a file, and when it was written."""
-        status = self._status()
+        status = self.status()
         if status is None:
             raise FileNotFoundError(errno.ENOENT, str(self))
         return FileStatus(int(status.getLen()), status.getModificationTime() / 1000)
 
-    def _status(self) -> Any:
+    def status(self) -> Any:
+        """Its status, as Hadoop has it; None: it is not there."""
         try:
             with _as_os_errors():
                 return self.files.getFileStatus(self.path)
@@ -325,6 +332,17 @@ class HadoopStorage:
             while listed.hasNext():
                 paths.append(listed.next().getPath())
         return iter(sorted((self._at(path) for path in paths if fnmatchcase(path.getName(), pattern)), key=str))
+
+    def files_below(self) -> Iterator[tuple[PurePosixPath, HadoopFile]]:
+        """The files at a path, which may be a pattern, and below it, each with the way to it; not in any order."""
+        with _as_os_errors():
+            for root in self.files.globStatus(self.path) or ():
+                at = self._at(root.getPath())
+                listed = self.files.listFiles(at.path, True)
+                while listed.hasNext():
+                    status = listed.next()
+                    file = self._at(status.getPath())
+                    yield file.relative_to(at), HadoopFile(file, status)
 
     def read_bytes(self) -> bytes:
         """Read the content of a file."""
@@ -415,6 +433,26 @@ class HadoopStorage:
             if not self.exists():
                 raise
         return self.read_text() == text
+
+    def lets_two_create(self) -> bool:
+        """Whether two programs can both create this file, which is new and is deleted again: each finds none before.
+
+        A class of Hadoop's that does not ask the store for the comparison is not told apart here: it is documented.
+        """
+        with _as_os_errors():
+            if not self.files.hasPathCapability(self.path, _CONDITIONAL):
+                return False
+            builders = [self.files.createFile(self.path).overwrite(False).recursive() for _ in range(2)]
+            streams = [builder.opt(_CONDITIONAL, True).build() for builder in builders]
+            try:
+                self._fill(streams[0], b"1")
+                try:
+                    self._fill(streams[1], b"2")
+                except Py4JJavaError:
+                    return False
+                return True
+            finally:
+                self.files.delete(self.path, False)
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Make the folder, and those above it."""
@@ -529,8 +567,8 @@ class HadoopStorage:
         """The sizes in bytes of the files in a folder below it, by name; empty, if that does not exist."""
         try:
             with _as_os_errors():
-                entries = self.files.listStatus((self / name).path)
-                return {str(entry.getPath().getName()): int(entry.getLen()) for entry in entries}
+                entries = self.files.listStatus((self / name if name else self).path)
+                return {str(entry.getPath().getName()): int(entry.getLen()) for entry in entries if entry.isFile()}
         except FileNotFoundError:
             return {}
 
@@ -541,6 +579,57 @@ class HadoopStorage:
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with its contents, if it exists."""
         (self / name).delete_tree()
+
+
+class HadoopFile(io.RawIOBase):
+    """The content of a file, read where it is asked for."""
+
+    def __init__(self, place: HadoopStorage, status: Any) -> None:
+        self.place, self.size, self._status = place, int(status.getLen()), status
+        self._position, self._stream = 0, None
+
+    def seekable(self) -> bool:
+        """Whether it can be read from anywhere: it can."""
+        return True
+
+    def readable(self) -> bool:
+        """Whether it can be read: it can."""
+        return True
+
+    def tell(self) -> int:
+        """The place of the next byte."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a byte."""
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next bytes: as many as fit, unless the file ends."""
+        with _as_os_errors():
+            if self._stream is None:
+                self._stream = self.place.files.openFile(self.place.path).withFileStatus(self._status).build().get()
+            self._stream.seek(self._position)
+            content = bytes(self._stream.readNBytes(len(buffer)))
+        buffer[: len(content)] = content
+        self._position += len(content)
+        return len(content)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._stream is not None:
+            with suppress(Py4JError):
+                self._stream.close()
+        super().close()
+
+
+def open_file(file: Storage) -> IO[bytes]:
+    """The content of a file of a storage, to read."""
+    if is_local(file):
+        return file.open("rb")
+    remote = cast("HadoopStorage", file)
+    return cast("IO[bytes]", io.BufferedReader(HadoopFile(remote, remote.status()), _BUFFER))
 
 
 def has_local_executors(spark: SparkSession) -> bool:

@@ -22,7 +22,7 @@ from watersmeet.logical.passes.settings import (
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.metrics.progress import JOIN_PREFIX, ProgressSchema
 from watersmeet.operators import OPERATORS
-from watersmeet.operators.core.operator import port_names
+from watersmeet.operators.core.operator import is_internal, port_names
 from watersmeet.operators.time_zones import in_zone
 from watersmeet.physical import (
     ChainGroups,
@@ -244,7 +244,9 @@ def make_reading(
         for join in join_plans(plan.relation)
     }
     # Innermost first.
-    return ProgressSchema(temporal_columns(plan), feeds, frozenset([*feeds][-1:]))
+    lags = [lag for join in join_plans(plan.relation) for port in join.ports for lag in port.lags]
+    times = {lag.watermark: lag.source for lag in lags if is_internal(lag.watermark) and not is_internal(lag.source)}
+    return ProgressSchema(temporal_columns(plan), feeds, frozenset([*feeds][-1:]), times)
 
 
 def temporal_columns(plan: QueryPlan) -> frozenset[str]:

@@ -21,15 +21,17 @@ from watersmeet.formats.base import SHOWN as MALFORMED_SHOWN
 from watersmeet.locations import Storage, checkpoint_at, is_local, location_of
 from watersmeet.logical.nodes import Query, Script
 from watersmeet.logical.passes.check_declarations import check_references
-from watersmeet.logical.passes.sinks import static_tables_outside_joins, with_static_sources
+from watersmeet.logical.passes.sinks import static_tables_outside_joins, with_histories, with_static_sources
 from watersmeet.logical.query import AnalyzedBranch, AnalyzedQuery
 from watersmeet.physical.change import ChangeEffect
 from watersmeet.physical.identity import scan_names
+from watersmeet.physical.nodes import read_sources as read_sources_of
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.compiler import Compiler, select_branch
 from watersmeet.spark.connectors import sink_connector
+from watersmeet.spark.connectors.history import find_ended_histories, phase_of
 from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
-from watersmeet.spark.connectors.reading import find_files, read_sources, resolve_options
+from watersmeet.spark.connectors.reading import find_files, read_source, read_sources, resolve_options
 from watersmeet.spark.connectors.sinks import NewColumns, SinkTarget, check_target, target_of
 from watersmeet.spark.connectors.static import Static, copies_of, copy_read, observe_rows, static_tables, tables_to_load
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN
@@ -91,7 +93,8 @@ class Prepared:
     kept. ``malformed``: the frames of malformed rows, if they are kept.
     ``follows``: the consequences of changes since its checkpoint was written, and ``owner`` the owner of the checkpoint
     once they are accepted; None: the present one. ``rebuilding``: its state is rebuilt before it starts. ``ahead``: the
-    targets that have batches which the checkpoint does not have, and that are rewound.
+    targets that have batches which the checkpoint does not have, and that are rewound. ``live``: the same query once
+    the history of its streams has been read to its end; None: it has none, or that has been read.
     """
 
     name: str
@@ -106,12 +109,19 @@ class Prepared:
     owner: Owner | None = None
     rebuilding: RebuildPlan | None = None
     ahead: tuple[SinkTarget, ...] = ()
+    live: Prepared | None = None
+
+    @property
+    def current(self) -> Prepared:
+        """The query in the phase that it is in."""
+        return self if self.live is None or phase_of(self.checkpoint) == "history" else self.live
 
     def with_leases(self, leases: Leases) -> Prepared:
         """The same, with sinks that commit batches only while this run has its leases."""
         others = {column: replace(other, leases=leases) for column, other in self.others.items()}
         outputs = tuple(replace(output, target=replace(output.target, leases=leases)) for output in self.outputs)
-        return replace(self, outputs=outputs, others=others)
+        live = None if self.live is None else self.live.with_leases(leases)
+        return replace(self, outputs=outputs, others=others, live=live)
 
     @property
     def target(self) -> SinkTarget:
@@ -160,11 +170,20 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of all queries of a script. Static tables are among the ``frames`` as streams."""
+    """The inputs of all queries of a script. Static tables are among the ``frames`` as streams.
+
+    ``history``: the frames of streams with a history while that is read.
+    """
 
     frames: Mapping[str, DataFrame]
     files: Mapping[str, DataFrame]
     static: Mapping[str, Static]
+    history: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
+
+    @property
+    def before(self) -> Inputs:
+        """The same while the history of streams is read."""
+        return replace(self, frames={**self.frames, **self.history})
 
     @property
     def with_batches(self) -> dict[str, DataFrame]:
@@ -278,11 +297,12 @@ class _Preparation:
         if is_local(self.checkpoint):
             clear_leftovers(self.checkpoint)
         recorded = read_owner(self.spark, self.checkpoint, self.restart_hint)
-        query, read, static = _with_static_tables(query, self.inputs.with_default_policy(self.default_policy))
-        is_sampled = self.options.sample_rows == "some"
-        looked = observe_malformed(self.script, read, self.default_policy, with_example=is_sampled)
-        frames = {name: readable_rows(frame) for name, frame in looked.items()}
-        built, tables = self._build(query, frames, recorded, planned)
+        inputs = self.inputs.with_default_policy(self.default_policy)
+        query, inputs = self._restore_histories(query, inputs)
+        is_before = bool(inputs.history) and phase_of(self.checkpoint) == "history"
+        analyzed, read, static = _with_static_tables(query, inputs.before if is_before else inputs)
+        built, tables, unread = self._compile(analyzed, read, recorded, planned)
+        has_history = any(source.history is not None for source in read_sources_of(built.plan.relation))
         # First what cannot be accepted, then what can.
         _check_copies(static, self.storage, self.checkpoint, self.name, self.script, self.restart_hint)
         going_on = _Continuation() if recorded is None else self._continue(built, query, recorded)
@@ -290,18 +310,43 @@ class _Preparation:
         rows = built.compiled.result.drop(*others)
         for output in outputs:
             sink_connector(output.target).check_rows(output.rows(rows), output.place)
-        shows_malformed = self.default_policy == "drop"
-        scanned = {scan.source.name for scan in built.plan.relation.leaves} if shows_malformed else set[str]()
-        unread = select_malformed([source for source in self.script.sources if source.name in scanned], looked)
         prepared = Prepared(
             self.name, built, outputs, self._watermark_folder, others, tables, static, unread,
             going_on.follows, going_on.owner, going_on.rebuilding, rewinds,
         )  # fmt: skip
+        if is_before and has_history:
+            analyzed, read, _ = _with_static_tables(query, inputs)
+            built, _, unread = self._compile(analyzed, read, recorded, built.planned)
+            prepared = replace(prepared, live=replace(prepared, built=built, malformed=unread))
         owner = going_on.owner
         if recorded is not None and owner is not None and owner.clocks != recorded.clocks:
             sources, folder = sources_of(prepared.result.writeStream), folder_of(self.spark, self.checkpoint)
             check_clocks(folder, str(self.checkpoint), recorded, owner, sources, self.restart_hint)
         return prepared
+
+    def _restore_histories(self, query: AnalyzedQuery, inputs: Inputs) -> tuple[AnalyzedQuery, Inputs]:
+        """The query with the histories that its checkpoint is past and that are not declared any more."""
+        ended = find_ended_histories(self.checkpoint)
+        sources = {s.name.lower(): s for s in self.script.sources if s.history is None and s.name in inputs.frames}
+        histories = {name: history for name, history in ended.items() if name in sources}
+        if not histories:
+            return query, inputs
+        restored = [replace(sources[name], history=history) for name, history in histories.items()]
+        frames = {source.name: read_source(self.spark, self.script, source, "live") for source in restored}
+        return with_histories(query, histories), replace(inputs, frames={**inputs.frames, **frames})
+
+    def _compile(
+        self, query: AnalyzedQuery, read: Mapping[str, DataFrame], recorded: Owner | None, planned: PlannedQuery | None
+    ) -> tuple[Built, tuple[Source, ...], tuple[DataFrame, ...]]:
+        """The query as a DataFrame, the tables that are loaded first, and the malformed rows if they are kept."""
+        is_sampled = self.options.sample_rows == "some"
+        looked = observe_malformed(self.script, read, self.default_policy, with_example=is_sampled)
+        frames = {name: readable_rows(frame) for name, frame in looked.items()}
+        built, tables = self._build(query, frames, recorded, planned)
+        shows_malformed = self.default_policy == "drop"
+        scanned = {scan.source.name for scan in built.plan.relation.leaves} if shows_malformed else set[str]()
+        unread = select_malformed([source for source in self.script.sources if source.name in scanned], looked)
+        return built, tables, unread
 
     @property
     def _watermark_folder(self) -> Storage:
@@ -429,8 +474,14 @@ def _new_start_hint(query: Query) -> str:
 def _inputs(script: Script, spark: SparkSession, storage: Storage, by_spark: Collection[str]) -> Inputs:
     """The frames of all sources."""
     static = static_tables(spark, script, storage)
-    frames = read_sources(spark, script, {name: table.stream for name, table in static.items()})
-    return Inputs(frames, find_files(spark, script, {}, by_spark), static)
+    streams = {name: table.stream for name, table in static.items()}
+    frames = read_sources(spark, script, streams, "live")
+    history = {
+        source.name: read_source(spark, script, source, "history")
+        for source in script.sources
+        if source.history is not None and source.name in frames
+    }
+    return Inputs(frames, find_files(spark, script, {}, by_spark), static, history)
 
 
 def _others(query: Query) -> Iterator[tuple[str, str | None, Span]]:

@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.catalog import Source
+from watersmeet.catalog import OFFSETS, Source
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.formats import source_format
 from watersmeet.locations import Storage, is_local, local_path, location_of
@@ -39,7 +39,7 @@ from watersmeet.spark.connectors.malformed import (
     place_of,
     readable_rows,
 )
-from watersmeet.spark.connectors.reading import is_static, order_of_files, read_source
+from watersmeet.spark.connectors.reading import Reads, is_static, order_of_files, read_source
 from watersmeet.spark.connectors.static import copy_of, read_settings
 from watersmeet.spark.private.files import copy_tree, delete_tree, set_time
 from watersmeet.spark.state.offset_log import OffsetLog, is_in
@@ -88,6 +88,8 @@ def check_replayable(query: str, sources: Sequence[Source], replay: ReplayRange)
         path = source.lowercase_options.get("path")
         if is_static(source):
             continue
+        if source.history is not None:
+            raise input_gone(query, source.name, "it has a history, which a rebuild does not read")
         if path is None and not source_format(source).has_partitions:
             raise input_gone(query, source.name, f"{source.format} cannot be read twice")
         if path is None:
@@ -268,7 +270,8 @@ def replay_frame(spark: SparkSession, script: Script, source: Source, storage: S
     format_ = source_format(source)
     if not is_static(source) and "path" not in source.lowercase_options and not format_.has_partitions:
         raise refuse_trace(source, f"{source.format} cannot be read again")
-    frame = read_source(cast("SparkSession", _InBatches(spark)), script, source)
+    reads: Reads = "declared" if source.history is None else "all now"
+    frame = read_source(cast("SparkSession", _InBatches(spark)), script, source, reads)
     return count_malformed(source, frame, "drop")
 
 
@@ -281,11 +284,13 @@ def whole_topics(source: Source) -> Source:
     """The source as a batch: topics from their first existing record to the last."""
     if not source_format(source).has_partitions:
         return source
+    # A history that ends at offsets ends where the topic is first read.
+    starts = () if source.history is not None and source.history.until.lower() == OFFSETS else ("startingoffsets",)
     options = {
         name: value
         for name, value in source.options.items()
         if name.lower()
-        not in ("startingoffsets", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "failondataloss")
+        not in (*starts, "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "failondataloss")
     }
     return replace(source, options={**options, "failOnDataLoss": "false"})
 

@@ -40,7 +40,14 @@ from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.introspection import without_plan
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.private.writers import sources_of
-from watersmeet.spark.refusals import first_line, kafka_failure, last_cause, report_spark_death, start_failure
+from watersmeet.spark.refusals import (
+    first_line,
+    kafka_failure,
+    last_cause,
+    report_spark_death,
+    start_failure,
+    storage_failure,
+)
 from watersmeet.spark.run.build import PlannedQuery
 from watersmeet.spark.run.prepare import Prepared, StartOptions, prepare
 from watersmeet.spark.run.rebuild import rebuild
@@ -162,7 +169,7 @@ def _run(
 
     def pass_of(queries: list[Prepared]) -> list[Prepared]:
         if queries and not (failed and policy.others == "stop"):
-            watch(queries, actions, listeners, policy, failed, available_now=available_now)
+            watch([query.current for query in queries], actions, listeners, policy, failed, available_now=available_now)
         return [query for query in prepared if query.name not in failed]
 
     going_on = pass_of(prepared)
@@ -271,7 +278,8 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     else:
         writer = encode_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
     writer = writer.queryName(prepared.name).option("checkpointLocation", location_of(prepared.checkpoint))
-    if available_now:
+    if available_now or prepared.live is not None:
+        # Also a history, which has an end.
         writer = writer.trigger(availableNow=True)
     owner = Owner((prepared.built.signature,), sinks=prepared.sinks)
     try:
@@ -324,12 +332,10 @@ def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
     if ours is not None:
         ours = locate(ours, prepared.result.sparkSession)
         return refuse("QUERY_FAILED", reason=ours.message, hint=ours.hint)
-    broken = state_damage(text)
-    if broken is not None:
-        return broken
-    unreachable = kafka_failure(text, prepared.endpoints)
-    if unreachable is not None:
-        return unreachable
+    # A state that cannot be read since its server is away is not damaged.
+    known = storage_failure(text) or state_damage(text) or kafka_failure(text, prepared.endpoints)
+    if known is not None:
+        return known
     reason = last_cause(text)
     file = re.search(r"reading file (\S+?)\.?(?:\s|$)", text)
     reason = f"{reason} ({file[1]})" if file is not None and file[1] not in reason else reason

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 from uuid import uuid4
@@ -23,11 +23,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.duration import format_count
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.locations import location_of, write_whole
+from watersmeet.locations import StorageError, location_of, write_whole
 from watersmeet.metrics.logs import guard_observer
 from watersmeet.metrics.progress import Progress, Totals, progress_of
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
-from watersmeet.physical import QueryPlan, input_times
+from watersmeet.physical import QueryPlan, input_times, read_sources
+from watersmeet.spark.connectors.history import end_history
 from watersmeet.spark.connectors.static import Loading
 from watersmeet.spark.folders import own_folder
 from watersmeet.spark.private.files import open_storage
@@ -133,9 +134,16 @@ Others = Literal["go on", "stop"]
 """The policy for the other queries when one has failed for good."""
 
 
+UNREACHABLE_SECONDS, UNREACHABLE_WAIT = 300.0, 5.0
+"""For how long, and how often, a query is started again while a storage does not answer, whatever the policy says."""
+
+
 @dataclass(frozen=True)
 class RestartPolicy:
-    """The number of restarts of a failed query before a batch succeeds, and what the other queries do."""
+    """The number of restarts of a failed query before a batch succeeds, and what the other queries do.
+
+    A storage that does not answer is waited for, for a time, without counting these restarts.
+    """
 
     restarts: int = 0
     others: Others = "go on"
@@ -188,6 +196,7 @@ class WatchedQuery:
         self.prepared, self.actions, self.listeners = prepared, actions, listeners
         self.last_batch, self.latest = -1, ""
         self.failures = 0
+        self._unreachable_since: float | None = None
         self._is_idle_reported = False
         self.due = 0.0
         self.failure: WatersmeetError | None = None
@@ -216,6 +225,8 @@ class WatchedQuery:
                 self.start()
             except WatersmeetError as error:
                 return self._handle_failure(error, policy)
+            except StorageError as error:
+                return self._handle_failure(refuse("STORAGE_UNREACHABLE", reason=error.strerror), policy)
             return True
         # Asked first, so that nothing of an ended query stays unreported.
         is_active = self.query.isActive
@@ -226,11 +237,21 @@ class WatchedQuery:
         self.query = None
         if error is not None:
             return self._handle_failure(self.actions.why(error, self.prepared), policy)
+        sources = read_sources(self.prepared.built.plan.relation)
+        if self.prepared.live is not None and end_history(self.prepared.checkpoint, sources):
+            self.prepared = self.prepared.live
+            names = " and ".join(dict.fromkeys(source.name for source in sources if source.history is not None))
+            self._notify(f"the history of {names} is read; the stream follows.")
+            return True
         self.listeners.on_end(self.prepared.name)
         return False
 
     def release_rows(self) -> None:
-        """Let the rows go that wait for tables, once these are caught up."""
+        """Let the rows go that wait for tables, once these are caught up, if the storage can be asked and told."""
+        with suppress(StorageError):
+            self._release_rows()
+
+    def _release_rows(self) -> None:
         if self.query is None or not is_waiting(self.prepared):
             return
         if self.loading.is_done or is_waiting_for_rows(self.query):
@@ -238,10 +259,23 @@ class WatchedQuery:
             # Batches that come later do not load anything again.
             self.loading.is_done = True
             self._notify(f"{self.loading.names} loaded, {format_count(self.loading.rows, 'row')}.")
+            if self.prepared.live is not None:
+                # A history is read with what was there at the start: it goes on from its last batch and sees that.
+                self.stop()
+                self.query = None
 
     def _handle_failure(self, error: WatersmeetError, policy: RestartPolicy) -> bool:
-        self.failures += 1
         message = error.refusals[0].message
+        if {refusal.condition for refusal in error.refusals} == {"STORAGE_UNREACHABLE"}:
+            now = time.monotonic()
+            self._unreachable_since = since = self._unreachable_since or now
+            if now - since < UNREACHABLE_SECONDS:
+                self.listeners.on_failure(self.prepared.name, message, UNREACHABLE_WAIT)
+                self.due = now + UNREACHABLE_WAIT
+                left = format_count(round(UNREACHABLE_SECONDS - (now - since)), "second")
+                self._notify(f"{message} Trying again in {UNREACHABLE_WAIT:g} s, for another {left}.")
+                return True
+        self.failures += 1
         is_tried_again = self.failures <= policy.restarts and all(refusal.may_be_retried for refusal in error.refusals)
         wait = policy.wait(self.failures) if is_tried_again else None
         self.listeners.on_failure(self.prepared.name, message, wait)
@@ -261,7 +295,7 @@ class WatchedQuery:
             came = any(source["numInputRows"] for source in reported["sources"])
             if reported["batchId"] > self.last_batch and came:
                 self.last_batch = reported["batchId"]
-                self.failures = 0
+                self.failures, self._unreachable_since = 0, None
                 self._take(reported, core_count(spark))
                 if not self.loading.is_done:
                     self.loading.take(reported)
@@ -275,8 +309,8 @@ class WatchedQuery:
             self.listeners.on_life(self.prepared.name)
 
     def _take_batch(self, reported: Mapping[str, Any], cores: int | None) -> None:
-        schema = self.prepared.built.reading
-        self.listeners.on_progress(progress_of(self.prepared.name, reported, schema, cores))
+        progress = progress_of(self.prepared.name, reported, self.prepared.built.reading, cores)
+        self.listeners.on_progress(replace(progress, phase="" if self.prepared.live is None else "history"))
 
     def _notify(self, text: str) -> None:
         self.listeners.on_news(f"{self.prepared.name}: {text}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from watersmeet.catalog import Source, Watermark
+from watersmeet.catalog import OFFSETS, Source, Watermark
 from watersmeet.duration import format_duration
 from watersmeet.formats import source_format
 from watersmeet.formats.base import SHOWN
@@ -238,8 +238,28 @@ def _facts(source: Source) -> tuple[Fact, ...]:
         ("columns", [columns, *([f"read from {source.read_from}"] if source.read_from else [])] if columns else []),
         ("key", [", ".join(word(name) for name in source.primary_key)] if source.primary_key else []),
         ("changes", [_changes(source)] if source.kind == "table" else []),
+        ("history", [_history_words(source)] if source.history is not None else []),
         ("watermark", [_watermark_words(source, watermark) for watermark in source.watermarks]),
         ("order", [word(source.order)] if source.order is not None else []),
+    )
+
+
+def _history_words(source: Source) -> str:
+    """The history of a stream, and the rows of each side.
+
+    >>> from watersmeet.catalog import Field, StreamHistory, Watermark, Amount
+    >>> times, history = (Watermark("t", Amount(0, True)),), StreamHistory("orc", {}, "2026")
+    >>> _history_words(Source("s", (Field("t", "TIMESTAMP"),), times, format="kafka", history=history))
+    'orc, rows with t < 2026; then kafka, rows with t >= 2026 or without a time'
+    """
+    history = source.history
+    assert history is not None
+    if history.until.lower() == OFFSETS:
+        return f"{history.format}, rows before the starting offsets; then {source.format}, from these offsets on"
+    column, until = source.watermarks[0].column if source.watermarks else "", history.until
+    return (
+        f"{history.format}, rows with {column} < {until}; "
+        f"then {source.format}, rows with {column} >= {until} or without a time"
     )
 
 
@@ -283,6 +303,7 @@ def _data(source: Source) -> dict[str, object]:
         "scan": source.name,
         "kind": source.kind,
         "format": source.format,
+        "history": None if source.history is None else {"format": source.history.format, "until": source.history.until},
         "columns_read_from": source.read_from or None,
         "columns": [{"name": f.name, "type": f.type, "nullable": f.nullable} for f in source.fields],
         "primary_key": list(source.primary_key),

@@ -91,6 +91,7 @@ def overview(described: QueryDescription, following: HistoryFollower, now: float
     return {
         "name": described.name,
         "life": query_status(following),
+        "phase": totals.last.phase if totals.last is not None and following.history.is_running else "",
         "batches": totals.batches,
         "rows_in": totals.rows_in,
         "rows_out": totals.rows_out,

@@ -174,7 +174,7 @@ function Page() {
       </div>
     </header>
     <main>
-      <h2 class="query" id="query"><span>${query.name}</span> <small class=${query.life}>${LIVES[query.life]}</small></h2>
+      <h2 class="query" id="query"><span>${query.name}</span> <small class=${query.life}>${LIVES[query.life]}${query.phase && ", reads the history"}</small></h2>
       <${Problems} query=${query} />
       <${Numbers} query=${query} />
       <${Drawing} drawing=${drawing} query=${query} now=${now} chosen=${chosen} choose=${choose} />

@@ -1,0 +1,173 @@
+"""Streams with a history: files until a time or an offset, then the stream, as one source with one watermark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from tests.test_docs import ROOT, blocks
+
+from watersmeet.metrics.progress import Progress
+from watersmeet.queries import read_script
+from watersmeet.spark.run.running import Trigger, run_script
+from watersmeet.spark.run.watching import Listeners
+
+pytestmark = pytest.mark.spark
+
+Row = tuple[int, str | None]
+"""An order: its number, and its time."""
+
+
+def time(minute: int) -> str:
+    """A minute of the day on which history ends at noon."""
+    return f"2026-03-01 {11 + minute // 60:02}:{minute % 60:02}:00"
+
+
+def write_history(spark: SparkSession, folder: Path, rows: Sequence[Row]) -> None:
+    """One more file of the history."""
+    frame = spark.createDataFrame(rows, "id BIGINT, t STRING").withColumn("t", F.col("t").cast("timestamp"))
+    frame.coalesce(1).write.mode("append").parquet(str(folder))
+
+
+def write_live(folder: Path, rows: Sequence[Row]) -> None:
+    """One more file of the stream."""
+    folder.mkdir(exist_ok=True)
+    lines = (json.dumps({"id": id_, "t": t}) + "\n" for id_, t in rows)
+    (folder / f"{len(list(folder.iterdir()))}.json").write_text("".join(lines))
+
+
+def script(folder: Path, using: str, until: str = "2026-03-01 12:00:00", more: str = "", name: str = "seen") -> str:
+    """Pairs of orders at most ten minutes apart, and orders without one."""
+    return f"""
+    CREATE STREAM orders (id BIGINT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 2 MINUTES)
+    {using}
+    AFTER parquet OPTIONS (path '{folder}/history', until '{until}', maxFilesPerTrigger 1{more});
+    CREATE SINK {name} USING json OPTIONS (path '{folder}/{name}');
+    INSERT INTO {name} SELECT STREAM a.id, b.id AS next FROM orders a LEFT JOIN orders b
+    ON a.id + 1 = b.id AND b.t BETWEEN a.t AND a.t + INTERVAL 10 MINUTES;
+    """
+
+
+def run(spark: SparkSession, folder: Path, text: str, trigger: Trigger, stop_after: int = 99) -> list[Progress]:
+    """Run a script; what was reported, at most of so many batches."""
+    reported: list[Progress] = []
+    listeners = Listeners(on_progress=reported.append, is_interrupted=lambda: len(reported) >= stop_after)
+    try:
+        run_script(read_script(text), spark=spark, storage=folder / "storage", trigger=trigger, listeners=listeners)
+    except KeyboardInterrupt:
+        assert len(reported) >= stop_after
+    return reported
+
+
+def pairs(folder: Path, name: str = "seen") -> list[tuple[int, int | None]]:
+    """What the sink has."""
+    return sorted((row["id"], row.get("next")) for row in sink_rows(folder / name))
+
+
+def sink_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a sink."""
+    return [json.loads(line) for file in folder.glob("*.json") for line in file.read_text().splitlines()]
+
+
+def test_a_history_is_read_to_its_end_and_then_the_stream(spark: SparkSession, tmp_path: Path) -> None:
+    # Both sides have orders 5 to 9: those before noon are of the history, the others of the stream.
+    rows = [(n, time(52 + 2 * n)) for n in range(12)]
+    for file in (rows[:3], rows[3:6], rows[6:10]):
+        write_history(spark, tmp_path / "history", file)
+    write_live(tmp_path / "live", rows[2:])
+    text = script(tmp_path, f"USING json OPTIONS (path '{tmp_path}/live')")
+    first = run(spark, tmp_path, text, "continuous", stop_after=1)
+    assert first[0].phase == "history"
+    second = run(spark, tmp_path, text, "available_now")
+    assert {batch.phase for batch in second} == {"history", ""}
+    # A file that comes later is not read, and the stream goes on.
+    write_history(spark, tmp_path / "history", [(99, time(30))])
+    write_live(tmp_path / "live", [(12, time(76))])
+    # Past its history the query no longer needs the declaration, nor the files.
+    shutil.rmtree(tmp_path / "history")
+    third = run(spark, tmp_path, f"{text.partition('AFTER')[0]};{text.partition(';')[2]}", "end")
+    assert [batch.phase for batch in third] == [""] * len(third)
+    assert pairs(tmp_path) == [(n, n + 1 if n < 12 else None) for n in range(13)]
+    assert sum(batch.late for batch in (*first, *second, *third)) == 0
+
+
+def test_a_history_that_looks_up_a_table_waits_for_the_table_only(spark: SparkSession, tmp_path: Path) -> None:
+    for n in range(6):
+        write_history(spark, tmp_path / "history", [(n, time(n))])
+    write_live(tmp_path / "live", [(6, time(70))])
+    write_live(tmp_path / "items", [(n, None) for n in range(7)])
+    declared = script(tmp_path, f"USING json OPTIONS (path '{tmp_path}/live')").partition("INSERT")[0]
+    text = f"""
+    {declared}
+    CREATE TABLE items (id BIGINT, PRIMARY KEY (id)) USING json OPTIONS (path '{tmp_path}/items');
+    INSERT INTO seen SELECT STREAM o.id, i.id AS next FROM orders o JOIN items i ON o.id = i.id;
+    """
+    reported: list[Progress] = []
+    listeners = Listeners(on_progress=reported.append, is_interrupted=lambda: sum(b.rows_out for b in reported) == 7)
+    with pytest.raises(KeyboardInterrupt):
+        run_script(
+            read_script(text), spark=spark, storage=tmp_path / "storage", trigger="continuous", listeners=listeners
+        )
+    assert any(batch.phase and batch.rows_out for batch in reported)
+    assert pairs(tmp_path) == [(n, n) for n in range(7)]
+
+
+def test_a_history_is_read_by_a_new_query_of_a_running_script(
+    spark: SparkSession, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of the guide, with a few rows of either side."""
+    topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
+    monkeypatch.setenv("KAFKA", kafka)
+    topics.create(kafka, "orders", 2)
+    first, second = (
+        text.replace("'/archive/", f"'{tmp_path}/").replace("'/results/", f"'{tmp_path}/").replace("'20'", "'1'")
+        for text in blocks(ROOT / "docs" / "howto" / "backfill.md", "sql")
+    )
+    first = first.replace("value.format 'json'", "value.format 'json', malformed 'drop'")
+
+    # An order of 1 every ten minutes, two hours before midnight and after it; both sides have some of them.
+    def order(n: int) -> dict[str, Any]:
+        at = f"2026-02-28 {22 + n // 6}:{n % 6}0:00" if n < 12 else f"2026-03-01 0{n // 6 - 2}:{n % 6}0:00"
+        return {"order_id": n, "item": "rug", "amount": 1.0, "at": at}
+
+    no_time = {"order_id": 99, "item": "rug", "amount": 100.0, "at": None}
+    columns = "order_id BIGINT, item STRING, amount DOUBLE, at STRING"
+    for rows in (range(7), range(7, 15)):
+        frame = spark.createDataFrame([[*order(n).values()] for n in rows] + [[*no_time.values()]], columns)
+        frame = frame.withColumn("at", F.col("at").cast("timestamp"))
+        frame.coalesce(1).write.mode("append").parquet(str(tmp_path / "orders"))
+    topics.send_rows(kafka, "orders", map(order, range(9, 18)), 0)
+    reported = run(spark, tmp_path, first, "available_now")
+    # A row of the history without a time cannot be placed: it is counted.
+    assert (sum(b.malformed for b in reported), sum(b.rows_in for b in reported)) == (2, 18)
+    topics.send_rows(kafka, "orders", map(order, range(18, 24)), 1)
+    both = run(spark, tmp_path, first + second, "end")
+    assert {(b.query, b.phase) for b in both} == {("hourly", ""), ("largest", "history"), ("largest", "")}
+    amounts = {name: [row["amount"] for row in sink_rows(tmp_path / name)] for name in ("hourly", "largest")}
+    assert amounts == {"hourly": [6.0] * 4, "largest": [1.0] * 4}
+
+
+def test_a_history_until_offsets_takes_each_record_once(spark: SparkSession, kafka: str, tmp_path: Path) -> None:
+    topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
+    topics.create(kafka, "archived", 2)
+    for partition in (0, 1):
+        topics.send_rows(kafka, "archived", [{"id": 10 * partition + n} for n in range(4)], partition)
+    # The archive has all records of the topic, also those from the seam on; times say nothing here.
+    archived = [(10 * p + n, p, n) for p in (0, 1) for n in range(4)]
+    spark.createDataFrame(archived, "id BIGINT, _partition INT, _offset BIGINT").write.parquet(f"{tmp_path}/history")
+    start = json.dumps({"archived": {"0": 2, "1": 3}})
+    text = f"""
+    CREATE STREAM archived (id BIGINT, _partition INT, _offset BIGINT) USING kafka OPTIONS (
+      kafka.bootstrap.servers '{kafka}', subscribe 'archived', value.format 'json', startingOffsets '{start}'
+    ) AFTER parquet OPTIONS (path '{tmp_path}/history', until 'offsets');
+    CREATE SINK seen USING json OPTIONS (path '{tmp_path}/seen');
+    INSERT INTO seen SELECT STREAM id FROM archived;
+    """
+    run(spark, tmp_path, text, "available_now")
+    assert [id_ for id_, _ in pairs(tmp_path)] == [0, 1, 2, 3, 10, 11, 12, 13]
