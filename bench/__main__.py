@@ -4,8 +4,8 @@ Every contender has a process and a JVM of its own, one after the other, on the 
 side; the first quarter of the batches is warm-up. Results must have the same number of rows, or the run fails. Memory
 is the peak of the processes' proportional share, so that pages which workers share count once.
 
-``--beside TREE`` measures another thing: the contenders of ours alone, each in turn with the package of this tree and
-with that of another one (a folder with ``src/watersmeet``), and tells how much longer this tree takes:
+``--beside TREE`` compares two trees: it runs only our contenders, each in turn with the package of this tree and with
+that of another one (a folder with ``src/watersmeet``), and prints the ratio of their times:
 
     git worktree add /tmp/before main
     .venv/bin/python -m bench --beside /tmp/before --sections throughput,outer --rows 2000000
@@ -28,13 +28,13 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import beside
+from bench import compare
 from bench.chart import draw
 from bench.data import Workload
 from bench.forecast import forecast_table
 from bench.report import Report
 from bench.running import FORMATS, TREE, Bench, Measure, Measured, Processes, check
-from bench.sections import MINUTES, ROCKSDB, SECTIONS, UNASKED, about
+from bench.sections import DEFAULT_SECTIONS, MINUTES, ROCKSDB, SECTIONS, about
 
 RESULTS = TREE / "bench" / "results"
 CHART = TREE / "docs" / "images" / "growth.png"
@@ -46,33 +46,36 @@ def main(
     results: Path = RESULTS,
     chart: Path = CHART,
 ) -> None:
-    """Run the sections asked for and show what they measured."""
+    """Run the requested sections and print what they measured."""
     options = _options(arguments)
     console = Console()
     workload = Workload(options.rows, options.keys, options.batches, options.within)
     measured: dict[str, list[Any]] = {}
     if options.beside is not None:
-        found: list[beside.Beside] = []
-        for one in beside.beside(options.beside, options.sections, workload, options.repeat):
-            console.print(f"{one.section}, {one.run.label or one.run.contender}: {one.ratio:.2f}", style="dim")
-            found.append(one)
-        console.print(beside.table(found))
-        measured["beside"] = [beside.as_json(m) for m in found]
+        comparisons: list[compare.Comparison] = []
+        for comparison in compare.compare_trees(options.beside, options.sections, workload, options.repeat):
+            console.print(
+                f"{comparison.section}, {comparison.run.label or comparison.run.contender}: {comparison.ratio:.2f}",
+                style="dim",
+            )
+            comparisons.append(comparison)
+        console.print(compare.table(comparisons))
+        measured["beside"] = [compare.as_json(m) for m in comparisons]
         console.print(f"Written to {_write(workload, measured, results)}")
     elif options.draw:
         measured = {str(path): _points(path) for path in options.draw}
     else:
         with Processes() as processes:
-            tell = partial(console.print, style="dim")
-            bench = Bench(workload, measure or processes, tell, options.rocksdb, options.only, options.without)
+            log = partial(console.print, style="dim")
+            bench = Bench(workload, measure or processes, log, options.rocksdb, options.only, options.without)
             try:
                 for name in options.sections:
                     measured[name] = []
                     measured[name].extend(bench.runs(name))
                     check(measured[name])
-                    console.print(SHOWN.get(name, _table)(name, measured[name]))
+                    console.print(TABLES.get(name, _table)(name, measured[name]))
             finally:
-                # What took minutes is not lost with what comes after it.
+                # Results that took minutes are written even if a later section fails.
                 console.print(f"Written to {_write(workload, measured, results)}")
     points = [m for found in measured.values() for m in found if m.get("axis")]
     if points:
@@ -83,12 +86,12 @@ def main(
 
 def _points(path: Path) -> list[Measured]:
     """The measurements in a file of results, for the chart."""
-    return [m for found in json.loads(path.read_text())["measured"].values() for m in found]
+    return [m for runs in json.loads(path.read_text())["measured"].values() for m in runs]
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = "\n".join(f"  {name:<12} {MINUTES[name]:>2} min  {about(name)}" for name in SECTIONS)
-    left_out = ", ".join(name for name in SECTIONS if name not in UNASKED)
+    left_out = ", ".join(name for name in SECTIONS if name not in DEFAULT_SECTIONS)
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=__doc__,
@@ -99,13 +102,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--sections",
         type=_sections,
-        default=list(UNASKED),
+        default=list(DEFAULT_SECTIONS),
         metavar="NAME,...",
-        help=f"all but {left_out}, unless some are named",
+        help=f"default: all but {left_out}",
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="only runs whose labels have this text in them")
-    parser.add_argument("--without", metavar="TEXT", help="no runs whose labels have it, such as `rocksdb`")
-    parser.add_argument("--rows", type=int, default=default.rows, help="rows of both sides together")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only runs whose label contains this text")
+    parser.add_argument(
+        "--without", metavar="TEXT", help="no runs whose label contains this text, for example `rocksdb`"
+    )
+    parser.add_argument("--rows", type=int, default=default.rows, help="rows of both sides in total")
     parser.add_argument("--keys", type=int, default=default.keys, help="distinct keys")
     parser.add_argument("--batches", type=int, default=default.batches, help="micro-batches, one file per side each")
     parser.add_argument("--within", type=int, default=default.within, help="bound of the join in seconds")
@@ -117,15 +122,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--draw", type=Path, nargs="+", metavar="FILE", help="measure nothing; draw the chart of growth from results"
     )
     parser.add_argument("--beside", type=_tree, metavar="TREE", help="compare our contenders with those of this tree")
-    parser.add_argument("--repeat", type=int, default=3, help="how often each is measured beside the other")
+    parser.add_argument("--repeat", type=int, default=3, help="how often each tree is measured")
     return parser.parse_args(arguments)
 
 
 def _sections(names: str) -> list[str]:
-    named = names.split(",")
-    if unknown := sorted(set(named) - SECTIONS.keys()):
+    chosen = names.split(",")
+    if unknown := sorted(set(chosen) - SECTIONS.keys()):
         raise argparse.ArgumentTypeError(f"no section: {', '.join(unknown)} (there are {', '.join(SECTIONS)})")
-    return named
+    return chosen
 
 
 def _tree(path: str) -> Path:
@@ -150,7 +155,7 @@ def _table(name: str, measured: list[Measured]) -> Report:
     return Report(about(name), headings, rows)
 
 
-def _started(name: str, measured: list[Measured]) -> Report:
+def _start(name: str, measured: list[Measured]) -> Report:
     return _seconds(name, measured, {"first": "first query of its kind", "median": "later ones, median"})
 
 
@@ -165,7 +170,7 @@ def _seconds(name: str, measured: list[Measured], parts: dict[str, str]) -> Repo
 
 
 def _chains(name: str, measured: list[Measured]) -> Report:
-    """The runs beside the first, which joins two streams: by the clock and by the processor time of all processes."""
+    """The runs compared with the first, which joins two streams: elapsed time, and processor time of all processes."""
     headings = ("run", "s per batch", "ratio", "processor s per batch", "ratio", "result rows", "rows kept")
     rows = list[list[str]]()
     for m in measured:
@@ -190,7 +195,7 @@ def _growth(name: str, measured: list[Measured]) -> Report:
 
 
 def _cluster(name: str, measured: list[Measured]) -> Report:
-    """Seconds of a batch, which of them Spark takes around its job, and the processor time of all processes."""
+    """Seconds of a batch, those that Spark spends outside its job, and the processor time of all processes."""
     headings = ("run", "rows/s", "s per batch", "of which around the job", "processor s per batch", "JVMs, MB",
                 "workers, MB")  # fmt: skip
     rows = list[list[str]]()
@@ -201,8 +206,8 @@ def _cluster(name: str, measured: list[Measured]) -> Report:
     return Report(about(name), headings, rows)
 
 
-SHOWN = {
-    "start": _started,
+TABLES = {
+    "start": _start,
     "chains": _chains,
     "cold": _cold,
     "forecast": forecast_table,
@@ -226,6 +231,6 @@ def _write(workload: Workload, measured: dict[str, list[Any]], results: Path) ->
 
 
 if __name__ == "__main__":
-    # A polite kill ends what was started, and what was measured is written.
+    # SIGTERM ends the child processes, and the results so far are written.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     main()

@@ -1,4 +1,4 @@
-"""The chart of ``make bench``: what a row costs against what grows."""
+"""The chart of ``make bench``: the cost of a row against the size that grows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cost(measured: dict[str, Any]) -> float:
 
 
 def draw(measured: list[dict[str, Any]], path: Path) -> None:
-    """Draw one panel per axis, Watersmeet beside Spark's own join."""
+    """Draw one panel per axis, with Watersmeet and Spark's own join."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -33,8 +33,8 @@ def draw(measured: list[dict[str, Any]], path: Path) -> None:
         for contender, name in NAMES.items():
             points = [m for m in measured if m["axis"] == axis and m["contender"] == contender]
             if points:
-                found = sorted((m["state_rows"] if axis == "state" else m["value"], cost(m)) for m in points)
-                panel.plot(*zip(*found, strict=True), marker="o", label=name, color=COLOURS[contender])
+                values = sorted((m["state_rows"] if axis == "state" else m["value"], cost(m)) for m in points)
+                panel.plot(*zip(*values, strict=True), marker="o", label=name, color=COLOURS[contender])
         panel.set_xscale("log", base=2 if axis == "shards" else 10)
         panel.set_xlabel(label)
         panel.xaxis.set_minor_formatter(NullFormatter())

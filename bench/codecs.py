@@ -1,9 +1,9 @@
-"""``python -m bench.codecs``: our Avro and Protobuf decoders beside fastavro and protobuf, on the same records.
+"""``python -m bench.codecs``: our Avro and Protobuf decoders compared with fastavro and protobuf, on the same records.
 
 Both sides get an Arrow array of bytes and return the same Arrow struct, which is compared before anything is measured.
-The libraries decode a record at a time into Python objects, and Arrow columns are built of these, in the quicker of two
-ways: of whole records, or of a list of values per column. They are not asked to set broken records aside, which ours
-do. fastavro reads times as numbers, which is quicker than its ``datetime`` objects, and Arrow takes both.
+The libraries decode a record at a time into Python objects, and Arrow columns are built from these, in the quicker of
+two ways: from whole records, or from a list of values per column. Our decoders also separate malformed records; the
+libraries do not have to. fastavro reads times as numbers, which is quicker than its ``datetime`` objects.
 
 All contenders of a workload take turns in one process. A figure is the median of the turns, in nanoseconds per record.
 """
@@ -39,9 +39,9 @@ from watersmeet.formats.protobuf.descriptor import read_messages
 from watersmeet.formats.protobuf.values import ProtobufDecoder
 
 BOUND = 2.0
-"""A codec of our own is kept if it is so many times as quick as the library."""
+"""A codec of our own stays if it is at least this many times as fast as the library."""
 SIZES = (100, 1_000, 10_000)
-"""Records of a batch. Spark hands a worker 10,000 rows at a time unless it is told otherwise."""
+"""Records of a batch. Spark hands a worker 10,000 rows at a time unless it is configured otherwise."""
 
 _AT = pa.timestamp("us", "UTC")
 _PLACE = pa.struct([("lat", pa.float64()), ("lon", pa.float64())])
@@ -69,7 +69,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Workload:
-    """Records in bytes, and who decodes them; the first contender is ours."""
+    """Encoded records, and the contenders that decode them; the first one is ours."""
 
     codec: str
     shape: str
@@ -95,7 +95,7 @@ class CodecFigure:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure all workloads and say what that decides."""
+    """Measure all workloads and print the factors."""
     parser = argparse.ArgumentParser("python -m bench.codecs", description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--sizes", type=lambda text: [int(size) for size in text.split(",")], default=[*SIZES])
@@ -138,7 +138,9 @@ def measure(workload: Workload, repeat: int) -> CodecFigure:
             for _ in range(times):
                 contender.decode(workload.values)
             seconds[contender.name].append((time.perf_counter() - began) / times)
-    medians = {name: statistics.median(taken) * 1e9 / len(workload.values) for name, taken in seconds.items()}
+    medians = {
+        name: statistics.median(times_taken) * 1e9 / len(workload.values) for name, times_taken in seconds.items()
+    }
     ours = next(contender.name for contender in workload.contenders if contender.is_ours)
     quickest = min((name for name in medians if name != ours), key=lambda name: medians[name])
     size = len(workload.values)
@@ -147,7 +149,7 @@ def measure(workload: Workload, repeat: int) -> CodecFigure:
 
 def workloads(size: int) -> Iterator[Workload]:
     """Flat and nested records of both codecs."""
-    records = {"flat": _flat_records(size), "nested": _nested_records(size)}
+    records = {"flat": _flat_records(size), "nested": _records_with_lists(size)}
     for shape, wanted in (("flat", FLAT), ("nested", NESTED)):
         yield _avro(shape, wanted, records[shape])
     for shape, wanted in (("flat", FLAT), ("nested", NESTED)):
@@ -169,7 +171,7 @@ def _flat_records(size: int) -> list[dict[str, Any]]:
     ]
 
 
-def _nested_records(size: int) -> list[dict[str, Any]]:
+def _records_with_lists(size: int) -> list[dict[str, Any]]:
     die = random.Random(8)
     return [
         {
@@ -249,7 +251,7 @@ def _protobuf(shape: str, wanted: Any, records: list[dict[str, Any]]) -> Workloa
         decoder = ProtobufDecoder(read_messages(str(path), f"bench.{shape.capitalize()}"), wanted)
 
     parse = message.FromString
-    as_dict, as_columns = (_flat_dict, _flat_columns) if shape == "flat" else (_nested_dict, _nested_columns)
+    as_dict, as_columns = (_flat_dict, _flat_columns) if shape == "flat" else (_dict_with_lists, _columns_with_lists)
     contenders = (
         Contender("ours", True, lambda values: decoder.rows(values).values),
         Contender(
@@ -289,7 +291,7 @@ def _flat_columns(messages: list[Any]) -> Any:
     return pa.StructArray.from_arrays(arrays, fields=[*FLAT])
 
 
-def _nested_dict(message: Any) -> dict[str, Any]:
+def _dict_with_lists(message: Any) -> dict[str, Any]:
     return {
         "id": message.id,
         "at": _micros(message.at),
@@ -307,7 +309,7 @@ def _line_dicts(lines: Any) -> list[dict[str, Any]]:
     return [{"item": line.item, "pieces": line.pieces, "price": line.price} for line in lines]
 
 
-def _nested_columns(messages: list[Any]) -> Any:
+def _columns_with_lists(messages: list[Any]) -> Any:
     addresses = [message.address if message.HasField("address") else None for message in messages]
     lines = [line for message in messages for line in message.lines]
     starts = [0]

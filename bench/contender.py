@@ -1,6 +1,6 @@
-"""One contender: runs its query and tells what it measured; as a command in a process and a JVM of its own, as JSON.
+"""One contender: runs its query and measures it. As a command it has its own process and JVM, and prints JSON.
 
-Contenders of ours use public calls alone, so that they run on the package of another tree too.
+Our contenders use only public calls, so that they also run on the package of another tree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bench.memory import processor_seconds
 from watersmeet.spark.session import session
 
 LAUNCHED = "WATERSMEET_BENCH_LAUNCHED"
-"""The variable of the environment that tells when this process was launched."""
+"""The environment variable with the time at which this process was launched."""
 ROWS_PER_WINDOW = 100
 SCHEMA = "id BIGINT, ts TIMESTAMP, amount DOUBLE, count INT"
 MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -44,7 +44,7 @@ CHECKPOINTS = (
 )
 """The settings that decide how checkpoints are written."""
 TIDY = {"spark.sql.streaming.minBatchesToRetain": "10"}
-"""A large state is written often: what it was a hundred batches ago would take more disk than all else."""
+"""A large state is written often: with a hundred old versions it would take more disk than all other files."""
 FRAMES, FRAMES_WIDE = "watersmeet-frames", "watersmeet-frames-wide"
 """The join over DataFrames: of the requested columns, and with one that is never used."""
 EXECUTOR = "3g"
@@ -54,16 +54,16 @@ OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables", "w
 
 @dataclass(frozen=True)
 class Run:
-    """A contender on a workload; with ``starts``, the time to a first result is measured over so many starts.
+    """A contender on a workload; with ``starts``, the time to a first result, measured over this many starts.
 
     ``cold``: how long that takes with the start of Python and of Spark before it. ``plain``: in a session that a user
     has made, with Spark's own settings.
 
     Runs of a section with the same word in ``agrees`` must give the same number of rows. ``axis`` and ``value`` are the
     place in a chart. ``streams``: how many streams a chain joins, which read the two sides in turn, and ``together``
-    whether its joins run in one operator; its processor time is told as well. ``workers``: on a standalone cluster of
-    so many, 0 for local mode beside it. ``partitions``: those of Spark. ``shared``: runs of the same word follow each
-    other in one process, so that each begins warm.
+    whether its joins run in one operator; its processor time is measured too. ``workers``: the size of a standalone
+    cluster, 0 for local mode as its baseline. ``partitions``: those of Spark. ``shared``: runs with the same word share
+    one process, one after the other, so that each begins warm.
     """
 
     contender: str
@@ -90,14 +90,14 @@ class Run:
 
 
 def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[str, Any]:
-    """Run a contender and measure it, in a session given or in one of its own."""
+    """Run a contender and measure it, in a given session or in its own."""
     launched = float(os.environ.get(LAUNCHED, time.time()))
     if spark is None:
         with _where(run) as (master, conf):
             return _measure(run, folder, _session(run, master, conf), launched)
-    given = {name: spark.conf.get(name, "") for name in CHECKPOINTS}
+    settings = {name: spark.conf.get(name, "") for name in CHECKPOINTS}
     spark = spark.newSession()
-    for name, value in ({name: value for name, value in given.items() if value} | _conf(run)).items():
+    for name, value in ({name: value for name, value in settings.items() if value} | _conf(run)).items():
         spark.conf.set(name, value)
     if run.plain and run.is_ours:
         spark.conf.unset(PARTITIONS)
@@ -106,7 +106,7 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
 
 @contextmanager
 def _where(run: Run) -> Generator[tuple[str, dict[str, str]]]:
-    """The master of a run and what its driver is set to: a cluster that is there as long as it takes, or local mode."""
+    """The master of a run and the settings of its driver: a cluster that lives as long as the run, or local mode."""
     if not run.workers:
         yield "local[2]", {"spark.driver.memory": "6g"}
         return
@@ -124,10 +124,10 @@ def _where(run: Run) -> Generator[tuple[str, dict[str, str]]]:
 
 
 def _session(run: Run, master: str, conf: Mapping[str, str]) -> SparkSession:
-    made = {**conf, **_conf(run)}
+    settings = {**conf, **_conf(run)}
     if run.plain:
-        return _plain(made)
-    spark = session(master, conf=made, log=Path(tempfile.gettempdir()) / "watersmeet-bench.log")
+        return _plain(settings)
+    spark = session(master, conf=settings, log=Path(tempfile.gettempdir()) / "watersmeet-bench.log")
     keep_checkpoints_as_runs(spark)
     return spark
 
@@ -139,16 +139,16 @@ def _measure(run: Run, folder: Path, spark: SparkSession, launched: float) -> di
         if run.starts:
             return _first_results(spark, run, folder, Path(checkpoints))
         if run.contender == "spark-rejoin":
-            return _rejoined(spark, run, folder)
+            return _measure_rejoin(spark, run, folder)
         started = time.perf_counter()
         query = _writer(spark, run, folder, Path(checkpoints)).start()
         spent = _processor_seconds(query) if run.streams or run.workers is not None else {}
         query.awaitTermination()
-        return _measured(run, time.perf_counter() - started, list(query.recentProgress), spent)
+        return _steady_state(run, time.perf_counter() - started, list(query.recentProgress), spent)
 
 
 def keep_checkpoints_as_runs(spark: SparkSession) -> None:
-    """Let checkpoints be written as ``watersmeet run`` lets them, for all contenders; an older tree may not have it."""
+    """Write checkpoints as ``watersmeet run`` does, for all contenders; an older tree may not support it."""
     for module in ("checkpoint_files", "files"):
         with suppress(ImportError, AttributeError):
             import_module(f"watersmeet.spark.private.{module}").keep_checkpoints_here(spark)
@@ -156,7 +156,7 @@ def keep_checkpoints_as_runs(spark: SparkSession) -> None:
 
 
 def _plain(conf: Mapping[str, str]) -> SparkSession:
-    """A session as a user makes one; but for Java's stack, which Spark's own join does not need either."""
+    """A session as a user makes one, with a larger Java stack, which Spark's own join does not need either."""
     from watersmeet.spark.session.java import prepare_java  # where it is used: an older tree may not have it
 
     prepare_java(os.environ)
@@ -180,10 +180,10 @@ def _cold(launched: float, writer: DataStreamWriter) -> dict[str, Any]:
     return {name: round(seconds, 2) for name, seconds in parts.items()}
 
 
-def _rejoined(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:
-    """The time that Spark needs to rejoin two tables after every batch of updates: latest row per key, then join."""
+def _measure_rejoin(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:
+    """The time of Spark to join two tables again after every batch of updates: latest row per key, then join."""
     millis: list[int] = []
-    counted = 0
+    results = 0
     loads = run.workload.batches
     for batch in range(loads, loads + run.workload.small_batches):
         sides: list[DataFrame] = []
@@ -197,10 +197,10 @@ def _rejoined(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:
             )
             sides.append(latest)
         started = time.perf_counter()
-        counted = sides[0].join(sides[1], "id").select("id", "left.*", "right.*").count()
+        results = sides[0].join(sides[1], "id").select("id", "left.*", "right.*").count()
         millis.append(round(1000 * (time.perf_counter() - started)))
     steady = millis[len(millis) // 4 :]
-    return _numbers(run, steady, counted) | {"whole_run_seconds": round(sum(millis) / 1000, 1)}
+    return _numbers(run, steady, results) | {"whole_run_seconds": round(sum(millis) / 1000, 1)}
 
 
 def _numbers(run: Run, millis: list[int], results: int) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _writer(spark: SparkSession, run: Run, folder: Path, checkpoint: Path) -> Da
 
 
 def _first_results(spark: SparkSession, run: Run, folder: Path, checkpoints: Path) -> dict[str, Any]:
-    """Seconds from start to the first result: first in a session that Spark's own join has warmed, then again."""
+    """Seconds from start to first result: first in a session that Spark's own join has warmed up, then repeatedly."""
     warming = replace(run, contender="spark-rocksdb-2")
     _writer(spark, warming, folder, checkpoints / "warming").start().awaitTermination()
     seconds: list[float] = []
@@ -332,7 +332,7 @@ def _processor_seconds(query: StreamingQuery) -> dict[int, float]:
     return spent
 
 
-def _measured(run: Run, seconds: float, progress: list[Any], spent: Mapping[int, float]) -> dict[str, Any]:
+def _steady_state(run: Run, seconds: float, progress: list[Any], spent: Mapping[int, float]) -> dict[str, Any]:
     """The steady state: the first quarter of the batches is warm-up, and so are the large ones before small ones."""
     sizes = run.workload.sizes
     batches = progress[: len(sizes)]
@@ -368,7 +368,7 @@ def _around(millis: Mapping[str, int]) -> int:
 
 
 def _write_amplification(progress: list[Any]) -> float:
-    """The writes of a row to the state: one when it comes, and another with every merge of its run."""
+    """The number of writes of a row to the state: one when it arrives, and one with every merge of its run."""
     return round(sum(of_ours(p, "written") for p in progress) / max(1, sum(of_ours(p, "rows") for p in progress)), 2)
 
 
@@ -378,7 +378,7 @@ def _state_rows(progress: Any) -> int:
 
 
 def of_ours(progress: Any, number: str) -> int:
-    """A number that our joins report of a batch, of all sides together."""
+    """A number that our joins report for a batch, summed over all sides."""
     joins = [o.asDict() for name, o in progress["observedMetrics"].items() if name.startswith("watersmeet:")]
     if any("reports" in join for join in joins):
         from watersmeet.metrics.metrics import by_join  # where it is used: an older tree does not have it
@@ -392,15 +392,15 @@ def _rows(progress: Any) -> int:
     return 0 if observed is None else int(observed["rows"] or 0)
 
 
-def _asked(given: dict[str, Any]) -> Run:
-    return Run(**given | {"workload": Workload(**given["workload"])})
+def _parse_run(fields: dict[str, Any]) -> Run:
+    return Run(**fields | {"workload": Workload(**fields["workload"])})
 
 
 def serve(lines: Iterable[str], spark: SparkSession | None = None) -> None:
-    """Measure the runs that come as lines, one after the other, in a session given or in one of their own."""
+    """Measure the runs that arrive as lines, one after the other, in a given session or in their own."""
     for line in lines:
-        given, folder = json.loads(line)
-        run = _asked(given)
+        fields, folder = json.loads(line)
+        run = _parse_run(fields)
         if spark is None:
             with _where(run) as (master, conf):
                 spark = _session(run, master, conf)
@@ -408,9 +408,9 @@ def serve(lines: Iterable[str], spark: SparkSession | None = None) -> None:
 
 
 if __name__ == "__main__":
-    # A polite kill must not leave a cluster behind.
+    # SIGTERM must not leave a cluster behind.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if len(sys.argv) == 1:
         serve(sys.stdin)
     else:
-        print("RESULT " + json.dumps(measure(_asked(json.loads(sys.argv[1])), Path(sys.argv[2]))))
+        print("RESULT " + json.dumps(measure(_parse_run(json.loads(sys.argv[1])), Path(sys.argv[2]))))

@@ -38,7 +38,7 @@ SCATTER = 0x1E3779B97F4A7C15
 class Workload:
     """The amount of data: rows of both sides, distinct keys, batches, and the bound of the join in seconds.
 
-    With ``small_batches``, so many batches of ``small_rows`` follow. With ``text``, rows have a text of so many bytes.
+    ``small_batches``: the number of batches of ``small_rows`` that follow. ``text``: the bytes of a text in each row.
     """
 
     rows: int = 8_000_000
@@ -58,7 +58,7 @@ class Workload:
 
     @property
     def folder_name(self) -> str:
-        """A name that tells the data apart."""
+        """A name that is unique to the data."""
         small = f"-{self.small_batches}x{self.small_rows}" if self.small_batches else ""
         text = f"-{self.text}B" if self.text else ""
         return f"{self.shape}-{self.rows}-{self.keys}-{self.batches}{small}{text}"
@@ -94,7 +94,7 @@ def _batch(workload: Workload, batch: int, before: int, rows: int, *, is_left: b
     disorder = rng.integers(0, DISORDER_SECONDS * 1_000_000, rows)
     times = (START + batch * SECONDS_PER_BATCH) * 1_000_000 + offset - disorder
     keys = _keys(workload, rng, before, rows, is_left=is_left)
-    # Of pairs there are up to a hundred million: few amounts take little room in files.
+    # There are up to a hundred million pairs: few distinct amounts keep the files small.
     amounts = rng.integers(0, 100, rows).astype(np.float64) if workload.shape == "pairs" else rng.random(rows)
     return pa.table(
         {

@@ -1,4 +1,4 @@
-"""The floor: an operator that does nothing, compiled as a join is. It tells what Spark's plumbing costs by itself."""
+"""The floor: an operator that does nothing, compiled as a join is. It shows the cost of Spark's part alone."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from watersmeet.spark.connectors.reading import find_unread, read_sources
 
 @dataclass(frozen=True, kw_only=True)
 class Floor(StreamOperator):
-    """An operator that lets every row arrive and does nothing with it."""
+    """An operator that receives every row and drops it."""
 
     name: ClassVar[str] = "floor"
 
     @property
     def ports(self) -> tuple[Port, ...]:
-        """Two, of which nothing is shown."""
+        """Two ports, without output columns."""
         return (Port(()), Port(()))
 
     @property
     def identity(self) -> Identity:
-        """It keeps nothing."""
+        """The name alone: there is no state."""
         return {"family": self.name}
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
-        """Count the rows and forget them."""
+        """Count the rows and drop them."""
         rows = tuple(arrivals[port].num_rows if port in arrivals else 0 for port in (0, 1))
         return Emission(report=StepReport(rows=(rows[0], rows[1])))
 
 
 def floor_query(spark: SparkSession, text: str, shards: int) -> DataFrame:
-    """The query of a script of one join, with the floor in the place of its operator."""
+    """The query of a script with one join, with the floor in place of its operator."""
     script = read_script(text)
     plan = plan_query(analyze(script)[0], OPERATORS)
     assert isinstance(plan.relation, JoinPlan)

@@ -1,6 +1,6 @@
-"""The points of ``growth``: one thing grows at a time, and every batch gives about one result per row.
+"""The points of ``growth``: one size grows at a time, and every batch gives about one result per row.
 
-Values are those of the default workload; a smaller one makes all of them smaller.
+Values are those of the default workload; a smaller workload scales all of them down.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from bench.data import Workload
 
 OURS, THEIRS = "watersmeet", "spark-memory"
 FOREVER = 1_000_000
-"""A bound in seconds beyond all that is measured."""
+"""A bound in seconds that is longer than any run."""
 KEYS_PER_ROW = 6
-"""With one key in so many rows of a batch and a bound of ten seconds, a row meets about one other."""
+"""Rows of a batch per key: with a bound of ten seconds, a row then has about one match."""
 SECONDS_PER_KEY = 0.0006
-"""With so long a bound per key, a row of a batch of a hundred thousand meets about one other."""
+"""Bound per key: a row in a batch of a hundred thousand then has about one match."""
 SHARDS = (1, 2, 4, 16, 64)
 WIDE = 176
 """Bytes of the text of a wide row."""
 
 
 def points(workload: Workload) -> list[Run]:
-    """All points but the largest; Spark's own join beside every one that its memory has room for."""
+    """All points but the largest; Spark's own join wherever its state fits into memory."""
     size = _Sizes(workload)
     return [
         *(size.shards(contender, shards) for contender in (OURS, THEIRS) for shards in SHARDS),
@@ -32,7 +32,7 @@ def points(workload: Workload) -> list[Run]:
         *(size.state(THEIRS, 10**power) for power in (4, 5, 6)),
         *(size.batch(contender, 10**power) for contender in (OURS, THEIRS) for power in (3, 4, 5, 6)),
         *(size.keys(OURS, 10**power) for power in (0, 2, 4, 6)),
-        # For every row Spark's own join goes through all rows of its key: with one key a batch takes minutes.
+        # Spark's own join scans all rows of a key for every row: with one key a batch takes minutes.
         *(size.keys(THEIRS, 10**power) for power in (2, 4, 6)),
     ]
 
@@ -44,7 +44,7 @@ def largest(workload: Workload) -> list[Run]:
 
 
 def wide_states(workload: Workload, rows: int, contenders: Sequence[str]) -> list[Run]:
-    """Batches of twenty thousand rows of about 200 bytes into a state of so many: old rows have no match."""
+    """Batches of twenty thousand rows of about 200 bytes into a state of `rows` rows: old rows have no match."""
     size = _Sizes(workload, WIDE)
     return [size.state(contender, rows) for contender in contenders]
 
@@ -63,7 +63,7 @@ class _Sizes:
         return _point(contender, self._even(self.of(10**5)), "shards", shards, shards=shards)
 
     def batch(self, contender: str, rows: int) -> Run:
-        """Batches of so many rows; of large ones there are few, for they take their time."""
+        """Batches of this many rows; a run has only a few large ones, because they are slow."""
         batches = self.batches if rows < 10**6 else min(4, self.batches)
         return _point(contender, self._even(self.of(rows), batches), "batch", self.of(rows))
 
@@ -80,9 +80,9 @@ class _Sizes:
         return _point(contender, Workload(loaded, keys, load, keys * SECONDS_PER_KEY, **small), "keys", keys)
 
     def state(self, contender: str, rows: int) -> Run:
-        """So many rows kept, and batches of twenty thousand, each row with a partner of its own.
+        """A state of `rows` rows, and batches of twenty thousand, each row with its own partner.
 
-        Few are what the bound keeps of them; many are loaded first, and nothing expires.
+        A small state is what the bound retains; a large one is loaded first, and nothing expires.
         """
         batch = max(2, self.of(20_000))
         if rows < 10**6:
@@ -94,7 +94,7 @@ class _Sizes:
                 max(2 * load, self.of(rows)), 1, load, FOREVER, "pairs", small_batches=self.batches, small_rows=batch
             )
         run = _point(contender, replace(work, text=self.text), "state", self.of(rows))
-        # The memory that it takes is its own only in a process of its own.
+        # Its memory can only be measured in a process of its own.
         return replace(run, shared="") if contender == OURS else run
 
 

@@ -3,10 +3,10 @@
     .venv/bin/python -m bench.latency
 
 Pairs are sent at a steady rate to two topics of a broker that is started for it. Every contender reads them from the
-same broker, one after the other, in a process and a JVM of its own, with batches as fast as they come. The broker notes
+same broker, one after the other, in its own process and JVM, with one batch right after the other. The broker records
 when a joined record arrives. The first third is warm-up. It needs confluent-kafka.
 
-Flink takes part if `make bench-peers` has installed it, Kafka Streams and Hazelcast if their jars can be had. They
+Flink takes part if `make bench-peers` has installed it, Kafka Streams and Hazelcast if their jars are available. They
 join a row at a time. Flink keeps its state on the heap and takes a checkpoint every ten seconds, Hazelcast takes none,
 and Kafka Streams commits every thirty seconds, while the others commit every batch.
 """
@@ -25,14 +25,14 @@ from confluent_kafka import Producer
 from faults import topics
 from rich.console import Console
 
-from bench.peers.topics import BROKERS_TIME, PEERS, Join, Running, missing
+from bench.peers.topics import BROKERS_TIME, PEERS, Join, JoinProcess, absence_reason
 from bench.report import Report, names_among
 from watersmeet.cli.servers import broker
 
 CONTENDERS = ("watersmeet", "spark-memory", "spark-rocksdb", *PEERS[1:])
 SIDES = ("left", "right")
-APART_SECONDS = 2.0
-"""So far apart the two records of a pair are at most."""
+MAX_GAP_SECONDS = 2.0
+"""The longest time between the two records of a pair."""
 LAG, WITHIN = 5, 10
 """In seconds."""
 
@@ -41,13 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all contenders."""
     options = _options(arguments)
     rows = list[list[str]]()
-    absent = {name: reason for name in options.contenders if (reason := missing(name)) is not None}
+    absent = {name: reason for name in options.contenders if (reason := absence_reason(name)) is not None}
     with broker() as kafka:
         for contender in options.contenders:
             if contender not in absent:
-                found = measured(kafka.address, contender, options.rate, options.seconds)
-                numbers = (f"{found[name]:.2f}" for name in ("median", "p99", "longest"))
-                rows.append([contender, f"{found['pairs']:,}", *numbers])
+                figures = measure(kafka.address, contender, options.rate, options.seconds)
+                numbers = (f"{figures[name]:.2f}" for name in ("median", "p99", "longest"))
+                rows.append([contender, f"{figures['pairs']:,}", *numbers])
     title = f"Seconds from the later record of a pair to the joined one, {options.rate:,} rows/s into Kafka"
     Console().print(Report(title, ("contender", "pairs", "median", "p99", "longest"), rows))
     for name, reason in absent.items():
@@ -56,20 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.latency", description=__doc__)
-    parser.add_argument("--rate", type=int, default=1000, help="rows per second of both sides together")
+    parser.add_argument("--rate", type=int, default=1000, help="rows per second of both sides in total")
     parser.add_argument("--seconds", type=float, default=90, help="how long rows are sent")
     names = names_among(CONTENDERS)
     parser.add_argument("--contenders", type=names, default=CONTENDERS, metavar="NAME,...", help="all that can be had")
     return parser.parse_args(arguments)
 
 
-def measured(address: str, contender: str, rate: int, seconds: float) -> dict[str, Any]:
-    """Measure a contender, in topics of its own."""
+def measure(address: str, contender: str, rate: int, seconds: float) -> dict[str, Any]:
+    """Measure a contender, in its own topics."""
     left, right, joined = (f"{contender}-{name}" for name in (*SIDES, "joined"))
     for side in (left, right):
         topics.create(address, side)
     topics.create(address, joined, **BROKERS_TIME)
-    with Running(Join(contender, address, left, right, joined, WITHIN, LAG)) as running:
+    with JoinProcess(Join(contender, address, left, right, joined, WITHIN, LAG)) as running:
         running.wait_until_ready()
         sent = send_pairs(address, contender, rate, seconds)
         _wait_for(address, joined, sent)
@@ -78,12 +78,12 @@ def measured(address: str, contender: str, rate: int, seconds: float) -> dict[st
         raise SystemExit(f"{contender} joined {len(records):,} pairs of {sent:,}")
     took = [(record.time - max(record.row["ts"], record.row["right_ts"])) / 1000 for record in records]
     steady = sorted(took[len(took) // 3 :])
-    told = {"median": median(steady), "p99": steady[len(steady) * 99 // 100], "longest": steady[-1]}
-    return {"contender": contender, "pairs": len(steady), **told}
+    figures = {"median": median(steady), "p99": steady[len(steady) * 99 // 100], "longest": steady[-1]}
+    return {"contender": contender, "pairs": len(steady), **figures}
 
 
 def send_pairs(address: str, contender: str, rate: int, seconds: float) -> int:
-    """Send pairs, so many rows per second; gives how many. A row tells when it was sent."""
+    """Send pairs at a rate in rows per second; returns their number. Each row has the time at which it was sent."""
     die = random.Random(0)
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
     pairs = int(rate * seconds / 2)
@@ -91,7 +91,7 @@ def send_pairs(address: str, contender: str, rate: int, seconds: float) -> int:
     rows = sorted(
         (at + (late if side == later else 0.0), side, number)
         for at, number in times
-        for late, later in [(die.random() * APART_SECONDS, die.choice(SIDES))]
+        for late, later in [(die.random() * MAX_GAP_SECONDS, die.choice(SIDES))]
         for side in SIDES
     )
     began = time.time()

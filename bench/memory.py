@@ -1,4 +1,4 @@
-"""The memory that a run takes at its peak, and the processor time, as the system tells them."""
+"""The peak memory and the processor time of a run, as the operating system reports them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 class Peak:
     """Samples a process and those below it, once a second, until it is left: megabytes, and processor seconds.
 
-    ``unmapped`` is what workers take besides files that they have mapped into memory, which the system takes back when
-    it needs room.
+    ``unmapped`` is the memory of workers without the files that they have mapped, which the system evicts when it needs
+    memory.
     """
 
     def __init__(self, process: int) -> None:
@@ -23,7 +23,7 @@ class Peak:
         self.unmapped = 0
         self.own = 0
         self.processor = 0.0
-        self._before = _ended()
+        self._before = _children_seconds()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -34,8 +34,8 @@ class Peak:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        # What has ended since the last sample, if those that started it have waited for it.
-        self.processor = max(self.processor, _ended() - self._before)
+        # Processes that ended since the last sample, if their parents have waited for them.
+        self.processor = max(self.processor, _children_seconds() - self._before)
 
     def _watch(self) -> None:
         while not self._stop.wait(1):
@@ -47,7 +47,7 @@ class Peak:
                 self.own = max(self.own, _megabytes(self.process))
 
 
-def _ended() -> float:
+def _children_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -62,7 +62,7 @@ def memory(process: int) -> tuple[int, int]:
 
 
 def _memory(process: int) -> tuple[int, int, int]:
-    """The same, and what of the workers' is no mapped file."""
+    """The same, and the part of the workers' memory that is not a mapped file."""
     jvm = workers = unmapped = 0
     for pid in _below(process):
         try:
@@ -78,7 +78,7 @@ def _memory(process: int) -> tuple[int, int, int]:
 
 
 def processor_seconds(process: int) -> float:
-    """The processor time that a process and all below it have taken, with those below them that have ended."""
+    """The processor time of a process and all its descendants, including those that have ended."""
     ticks = 0
     for pid in (process, *_below(process)):
         try:
@@ -98,11 +98,11 @@ def _below(process: int) -> list[int]:
             except OSError:
                 continue
             children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found, waiting = [], [process]
+    processes, waiting = [], [process]
     while waiting:
-        found += (below := children.get(waiting.pop(), []))
+        processes += (below := children.get(waiting.pop(), []))
         waiting += below
-    return found
+    return processes
 
 
 def _megabytes(pid: int, kind: str = "Pss") -> int:

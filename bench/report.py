@@ -47,7 +47,7 @@ class Report:
         columns = [*range(self.labels), *numbers]
         for column in columns:
             heading = fill(self.headings[column], self._width(column))
-            # What is cut cannot be read: a long name goes on in the next line.
+            # A long name continues in the next line: a truncated one cannot be read.
             table.add_column(heading, justify="right" if column >= self.labels else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*(row[column] for column in columns))

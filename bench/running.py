@@ -1,4 +1,4 @@
-"""Sections run: every contender measured, where it is said, and held against the others."""
+"""Run sections: measure every contender, and compare the results of those that must agree."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TREE = Path(__file__).parents[1]
 FORMATS = ("2", "3", "4")
 LOG = Path(tempfile.gettempdir()) / "watersmeet-bench.log"
 LARGE = 24_000_000
-"""The files of a workload of more rows are removed when it was measured."""
+"""The files of a workload with more rows are removed after its measurement."""
 
 Measured = dict[str, Any]
 Measure = Callable[[Run], Measured]
-"""Runs a contender and tells what it measured."""
+"""Runs a contender and returns its figures."""
 
 
 def data_of(workload: Workload) -> Path:
@@ -38,7 +38,7 @@ def data_of(workload: Workload) -> Path:
 
 
 def in_a_process(run: Run, tree: Path = TREE) -> Measured:
-    """Measure in a process and a JVM of its own, on the package of a tree, with the memory that it takes.
+    """Measure a run in its own process and JVM, on the package of a tree, with its memory.
 
     A tree that has a benchmark of its own runs its own contenders, because they import modules that may have moved.
     """
@@ -46,7 +46,7 @@ def in_a_process(run: Run, tree: Path = TREE) -> Measured:
     home = tree if (tree / "bench" / "contender.py").exists() else TREE
     path = os.pathsep.join((str(tree / "src"), str(home)))
     environ = os.environ | {"PYTHONPATH": path, LAUNCHED: str(time.time())}
-    result, peak = told_by(run.contender, command, environ, home)
+    result, peak = run_process(run.contender, command, environ, home)
     return _with_memory(result, peak)
 
 
@@ -56,7 +56,7 @@ def _with_memory(result: Measured, peak: Peak) -> Measured:
 
 
 class Processes:
-    """Measures each run in a process and a JVM of its own; runs that ``shared`` tells of follow each other in one."""
+    """Measures each run in its own process and JVM; runs with the same ``shared`` follow each other in one."""
 
     def __init__(self) -> None:
         self.running: tuple[str, subprocess.Popen[str]] | None = None
@@ -105,35 +105,35 @@ class Processes:
 
 def _without_large_data(run: Run, measure: Measure) -> Measured:
     """Measure a run, and delete its data if it is large."""
-    found = measure(run)
+    result = measure(run)
     if run.workload.rows > LARGE:
         shutil.rmtree(data_of(run.workload))
-    return found
+    return result
 
 
-def told_by(
+def run_process(
     name: str, command: Sequence[str], environ: Mapping[str, str], folder: Path = TREE
 ) -> tuple[Measured, Peak]:
     """The RESULT line of a process, and its peak memory."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=folder, env=environ, **pipes)
     with process, Peak(process.pid) as peak:
-        said, errors = process.communicate()
-    lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
+        output, errors = process.communicate()
+    lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
     if not lines:
-        told = errors.strip().splitlines()
-        causes = [line.strip() for line in told if line.startswith("Caused by")] or told
+        lines_of_errors = errors.strip().splitlines()
+        causes = [line.strip() for line in lines_of_errors if line.startswith("Caused by")] or lines_of_errors
         raise RuntimeError(f"{name} failed: {(causes or [f'exit {process.returncode}'])[-1]}")
     return json.loads(lines[0].removeprefix("RESULT ")), peak
 
 
 @dataclass
 class Bench:
-    """Runs sections; ``tell`` hears of every run, ``rocksdb`` is which of Spark's own joins on RocksDB to take."""
+    """Runs sections; ``log`` gets a line per run, ``rocksdb`` is the contender for Spark's own join on RocksDB."""
 
     workload: Workload
     measure: Measure
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
     rocksdb: str | None = None
     only: str = ""
     without: str | None = None
@@ -145,7 +145,7 @@ class Bench:
         return measured
 
     def runs(self, name: str) -> Iterator[Measured]:
-        """The same as it comes; ``only`` those whose labels say that, ``without`` those that say this."""
+        """Measure the runs one by one: only those whose label contains ``only`` and does not contain ``without``."""
         for run in SECTIONS[name](self.workload):
             label = run.label or run.contender
             if self.only in label and (self.without is None or self.without not in label):
@@ -156,11 +156,11 @@ class Bench:
         if run.contender == ROCKSDB:
             run = replace(run, contender=self._best_rocksdb())
         run = replace(run, label=run.label or run.contender)
-        self.tell(f"{run.label}: {run.workload.rows:,} rows")
+        self.log(f"{run.label}: {run.workload.rows:,} rows")
         return asdict(run) | self.measure(run)
 
     def _best_rocksdb(self) -> str:
-        """Spark's own join has several formats of state: a short run of each tells which one is its best on RocksDB."""
+        """The fastest state format of Spark's own join on RocksDB, found by a short run of each."""
         if self.rocksdb is None:
             short = replace(self.workload, rows=self.workload.rows // 8, batches=max(4, self.workload.batches // 4))
             speeds = {v: self.run(Run(f"{ROCKSDB}-{v}", short))["rows_per_second"] for v in FORMATS}

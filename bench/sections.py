@@ -1,6 +1,6 @@
 """The sections of `make bench`: each has a title and its runs.
 
-All sizes follow those of the workload given, so that a small one makes every section small.
+All sizes scale with the workload, so that a small workload makes every section small.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from bench.growth import largest, points, wide_states
 
 MEMORY = "spark-memory"
 ROCKSDB = "spark-rocksdb"
-"""Spark's own join on RocksDB, in the format of state that is its best."""
+"""Spark's own join on RocksDB, in its fastest state format."""
 
 Section = Callable[[Workload], list[Run]]
 
 
 def throughput(workload: Workload) -> list[Run]:
-    """Rows per second in steady state, beside Spark's own joins and the floor."""
+    """Rows per second in steady state, compared with Spark's own joins and the floor."""
     contenders = ("watersmeet", FRAMES, FRAMES_WIDE, MEMORY, ROCKSDB)
     return [Run("floor", workload), *(Run(contender, workload, agrees="inner") for contender in contenders)]
 
 
 def outer(workload: Workload) -> list[Run]:
-    """LEFT and FULL beside INNER."""
+    """LEFT and FULL compared with INNER."""
     half = replace(workload, rows=workload.rows // 2, batches=_share(workload, 1 / 2))
     sides = [
         ("watersmeet", "inner"),
@@ -68,7 +68,7 @@ def shards(workload: Workload) -> list[Run]:
 
 
 def defaults(workload: Workload) -> list[Run]:
-    """A session that is not ours, with Spark's own settings: batches of 200,000 rows, beside Spark's own join."""
+    """A session that is not ours, with Spark's own settings: batches of 200,000 rows, also of Spark's own join."""
     part = replace(workload, rows=workload.rows // 8, batches=max(2, workload.batches * 5 // 16))
     return [Run(c, part, f"{c}, Spark's settings", plain=True, agrees="inner") for c in (FRAMES, MEMORY)]
 
@@ -80,7 +80,7 @@ def start(workload: Workload) -> list[Run]:
 
 
 def cold(workload: Workload) -> list[Run]:
-    """Seconds from the launch of Python to the first result, nothing running before: 10,000 rows."""
+    """Seconds from the launch of Python to the first result, with nothing started before: 10,000 rows."""
     return [Run(contender, _little(workload), cold=True) for contender in ("watersmeet", MEMORY, ROCKSDB)]
 
 
@@ -89,7 +89,7 @@ def _little(workload: Workload) -> Workload:
 
 
 def skew(workload: Workload) -> list[Run]:
-    """One key with 20 % of all rows, every key once, and a hundred rows of a key meeting a hundred."""
+    """One key with 20 % of all rows, every key once, and a hundred rows of a key that match a hundred."""
     half = replace(workload, rows=workload.rows // 2, batches=_share(workload, 1 / 2))
     dense = replace(half, rows=workload.rows // 10, shape="dense", within=30)
     return [
@@ -101,7 +101,7 @@ def skew(workload: Workload) -> list[Run]:
 
 
 def windows(workload: Workload) -> list[Run]:
-    """A window join, count(100) partitioned by 10 k keys, beside an interval join with about as many results."""
+    """A window join, count(100) partitioned by 10 k keys, and an interval join with about as many results."""
     rows = replace(workload, rows=workload.rows // 2, keys=workload.keys // 40, within=360)
     return [Run(contender, rows) for contender in ("watersmeet", "watersmeet-window")]
 
@@ -110,36 +110,36 @@ def chains(workload: Workload) -> list[Run]:
     """Two, three and five streams of one key: in one operator, and each join in its own; every key once a stream."""
     pairs = replace(workload, rows=workload.rows // 2, batches=_share(workload, 1 / 2), shape="pairs")
     ways = [(2, "on"), (3, "on"), (3, "off"), (5, "on"), (5, "off")]
-    told = {"on": "one operator", "off": "an operator each"}
+    labels = {"on": "one operator", "off": "an operator each"}
     return [
-        Run("watersmeet-chain", pairs, f"{n} streams, {told[how]}", agrees="chain", streams=n, together=how)
+        Run("watersmeet-chain", pairs, f"{n} streams, {labels[how]}", agrees="chain", streams=n, together=how)
         for n, how in ways
     ]
 
 
 def tables(workload: Workload) -> list[Run]:
-    """Updates of 1 % of two joined tables, beside joining them again; tables a tenth as large; one hot key."""
+    """Updates of 1 % of two joined tables, compared with a new join of both; tables a tenth as large; one hot key."""
     rows = workload.rows // 2
     updates = {"small_batches": _share(workload, 3 / 4), "small_rows": rows // 100}
     large = replace(workload, rows=rows, batches=2, shape="table", **updates)
     return [
         Run("watersmeet-tables", large, f"watersmeet, {rows // 2:,} rows a side", agrees="large"),
         Run("watersmeet-tables", replace(large, rows=rows // 10), f"watersmeet, {rows // 20:,} rows a side"),
-        Run("spark-rejoin", large, f"Spark joins anew, {rows // 2:,} rows a side", agrees="large"),
+        Run("spark-rejoin", large, f"Spark joins both tables again, {rows // 2:,} rows a side", agrees="large"),
         *(_hot(workload, shape) for shape in ("hot", "spread")),
     ]
 
 
 def _hot(workload: Workload, shape: Literal["hot", "spread"]) -> Run:
-    """Three rows that change meet a table of a million: by one key that all of it has, or by a key each."""
+    """Three rows that change match a table of a million rows, which all have one key, or a key each."""
     rows = workload.rows // 8
     work = replace(workload, rows=2 * rows, batches=2, shape=shape, small_batches=_share(workload, 1 / 4))
-    told = {"hot": f"one key with {rows:,} rows", "spread": f"{rows:,} keys"}
-    return Run("watersmeet-tables", work, f"watersmeet, {told[shape]} and 3 that change")
+    labels = {"hot": f"one key with {rows:,} rows", "spread": f"{rows:,} keys"}
+    return Run("watersmeet-tables", work, f"watersmeet, {labels[shape]} and 3 that change")
 
 
 def forecast(workload: Workload) -> list[Run]:
-    """The forecast of `watersmeet explain`, beside the measurement: rows kept within 20 %, seconds within 40 %."""
+    """The forecast of `watersmeet explain` and the measurement: rows kept within 20 %, seconds within 40 %."""
     half = replace(workload, rows=workload.rows // 2, batches=_share(workload, 1 / 2))
     return [
         Run("watersmeet", half, "as in throughput"),
@@ -163,17 +163,17 @@ def growth_large(workload: Workload) -> list[Run]:
 
 
 def beyond_memory(workload: Workload) -> list[Run]:
-    """Cost per row against 10^6 and 10^7 rows kept of 200 bytes, beside Spark's own join; 10 GB of disk."""
+    """Cost per row against 10^6 and 10^7 rows of state of 200 bytes, also of Spark's own join; 10 GB of disk."""
     return [run for rows in (10**6, 10**7) for run in wide_states(workload, rows, ("watersmeet", ROCKSDB))]
 
 
 def beyond_memory_large(workload: Workload) -> list[Run]:
-    """The same with 10^8 rows kept, 20 GB; 80 GB of disk."""
+    """The same with 10^8 rows of state, 20 GB; 80 GB of disk."""
     return wide_states(workload, 10**8, ("watersmeet",))
 
 
 def cluster(workload: Workload) -> list[Run]:
-    """The same join on a standalone cluster of one, two and four workers with a core each, beside local mode."""
+    """The same join on a standalone cluster of one, two and four workers with a core each, and in local mode."""
     part = replace(workload, rows=workload.rows // 4, batches=_share(workload, 1 / 2))
     shards = 4
     return [
@@ -188,7 +188,7 @@ def _workers(number: int) -> str:
 
 
 def _share(workload: Workload, share: float) -> int:
-    """A share of the batches, but at least one after the warm-up."""
+    """A share of the batches, at least one of them after the warm-up."""
     return max(2, int(workload.batches * share))
 
 
@@ -219,8 +219,10 @@ MINUTES = {
     "beyond-memory-large": 60, "cluster": 7,
 }  # fmt: skip
 """About how long each section takes on two cores."""
-UNASKED = tuple(name for name in SECTIONS if name not in ("growth-large", "beyond-memory", "beyond-memory-large"))
-"""The sections of a run that names none."""
+DEFAULT_SECTIONS = tuple(
+    name for name in SECTIONS if name not in ("growth-large", "beyond-memory", "beyond-memory-large")
+)
+"""The sections of a run without ``--sections``."""
 
 
 def about(name: str) -> str:

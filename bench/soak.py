@@ -1,4 +1,4 @@
-"""``make soak``: an hour of event time through a LEFT join, to see that state and memory stay flat.
+"""``make soak``: an hour of event time through a LEFT join, to check that state and memory stay flat.
 
 Every batch brings a minute of event time. The bound is five minutes, so the state stops growing after about ten
 batches; the run fails if it or the memory still grows in the second half.
@@ -28,16 +28,16 @@ from bench.running import data_of
 from watersmeet.spark.session import session
 
 GROWTH = 1.25
-"""The factor by which the last quarter may exceed the second, for what must not grow."""
+"""The factor by which the last quarter may exceed the second, of numbers that must not grow."""
 
 
 def main(arguments: Sequence[str] | None = None, spark: SparkSession | None = None) -> None:
-    """Run the soak, in a session given or in one of its own, and print its curve."""
+    """Run the soak, in a given session or in its own, and print its curve."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=int, default=60, help="of event time, one batch each")
-    parser.add_argument("--rows", type=int, default=40_000, help="per minute, both sides together")
+    parser.add_argument("--rows", type=int, default=40_000, help="per minute, both sides in total")
     parser.add_argument("--within", type=int, default=300, help="bound of the join in seconds")
     options = parser.parse_args(arguments)
     console = Console()
@@ -62,12 +62,12 @@ def _run(spark: SparkSession, folder: Path, workload: Workload, console: Console
     curve: list[dict[str, Any]] = []
     try:
         while not query.awaitTermination(1) or len(curve) < workload.batches:
-            for reported in query.recentProgress:
-                if reported["batchId"] == len(curve) and reported["numInputRows"]:
+            for progress in query.recentProgress:
+                if progress["batchId"] == len(curve) and progress["numInputRows"]:
                     jvm, workers = memory(os.getpid())
-                    seconds = reported["durationMs"]["triggerExecution"] / 1000
+                    seconds = progress["durationMs"]["triggerExecution"] / 1000
                     curve.append(
-                        {"state": of_ours(reported, "state"), "seconds": seconds, "jvm": jvm, "workers": workers}
+                        {"state": of_ours(progress, "state"), "seconds": seconds, "jvm": jvm, "workers": workers}
                     )
             console.print(f"{len(curve)} of {workload.batches} minutes", end="\r")
     finally:

@@ -46,7 +46,7 @@ def problems(site: Path) -> Iterator[str]:
         yield f"{site} has no pages"
     for page, found in pages.items():
         place = page.relative_to(site)
-        yield from (f"{place} fetches {url}" for url in found.fetched if _is_elsewhere(url))
+        yield from (f"{place} fetches {url}" for url in found.fetched if _is_external(url))
         # the page for addresses that do not exist cannot know its own
         if page.name != "404.html":
             inside = [url for url in (*found.fetched, *found.linked) if not urlsplit(url).scheme]
@@ -58,7 +58,7 @@ def problems(site: Path) -> Iterator[str]:
             yield f"{style.relative_to(site)} fetches {url}"
 
 
-def _is_elsewhere(url: str) -> bool:
+def _is_external(url: str) -> bool:
     parts = urlsplit(url)
     return bool(parts.netloc) or parts.scheme in ("http", "https")
 

@@ -18,19 +18,19 @@ BELOW = re.compile(r"^```yaml\n((?:(?!^```).)*)^```\n\n!\[[^\]]*\]\(images/lifet
 
 
 def pictures() -> Iterator[tuple[Path, str]]:
-    """Each picture with the file that it is kept in."""
+    """Each picture with its file."""
     for path in sorted(STORIES.glob("*.yaml")):
         case = read_case(path)
-        yield _kept(path.stem), draw_timeline(trace_case(case), case.name)
+        yield _image_path(path.stem), draw_timeline(trace_case(case), case.name)
     for text, name in BELOW.findall(CONCEPTS.read_text("utf-8")):
         case = parse_case(text, str(CONCEPTS))
-        yield _kept(name), draw_timeline(trace_case(case), case.name)
+        yield _image_path(name), draw_timeline(trace_case(case), case.name)
 
 
-def _kept(name: str) -> Path:
+def _image_path(name: str) -> Path:
     return ROOT / "docs" / "images" / f"lifetimes-{name}.svg"
 
 
 if __name__ == "__main__":
-    for kept, picture in pictures():
-        kept.write_text(picture, "utf-8")
+    for path, picture in pictures():
+        path.write_text(picture, "utf-8")

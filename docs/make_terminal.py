@@ -80,7 +80,7 @@ class Screen:
                 self.lines[self.row] += written
 
 
-def _seen(lines: list[str]) -> tuple[str, ...]:
+def _visible_lines(lines: list[str]) -> tuple[str, ...]:
     """The lines that fit, the last ones; what is longer than a line goes on in the next."""
     code = r"(?:\x1b\[[\d;]*m)*"
     letters = [re.findall(f"{code}[^\\x1b]{code}", line) for line in lines]
@@ -97,44 +97,44 @@ def frames() -> Iterator[tuple[tuple[str, ...], float]]:
         for command in COMMANDS:
             prompt = "\x1b[1;32m$\x1b[0m "
             for end in range(0, len(command) + 1, 4):
-                yield _seen([*lines, prompt + command[:end]]), 0.1
+                yield _visible_lines([*lines, prompt + command[:end]]), 0.1
             lines.append(prompt + command)
             screen = Screen(lines)
-            before, since = _seen(screen.lines), time.monotonic()
-            for text in _written(command, folder):
+            before, since = _visible_lines(screen.lines), time.monotonic()
+            for text in _run_command(command, folder):
                 screen.write(text)
-                now, seen = time.monotonic(), _seen(screen.lines)
+                now, seen = time.monotonic(), _visible_lines(screen.lines)
                 if seen != before and now - since > STEP:
                     yield before, min((now - since) / SPEED, SLOWEST)
                     before, since = seen, now
-            yield _seen(screen.lines), LAST
+            yield _visible_lines(screen.lines), LAST
             lines = screen.lines
 
 
-def _written(command: str, folder: str) -> Iterator[str]:
+def _run_command(command: str, folder: str) -> Iterator[str]:
     """The output of a command in a terminal, piece by piece."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    told = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
+    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
     arguments = [sys.executable, "-m", "watersmeet.cli", *shlex.split(command)[1:]]
-    program = subprocess.Popen(arguments, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=told)
+    program = subprocess.Popen(arguments, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environ)
     os.close(theirs)
-    written = b""
+    output = b""
     while True:
         try:
-            written += os.read(ours, 1 << 16)
+            output += os.read(ours, 1 << 16)
         except OSError:  # the terminal of a program that has ended
             break
         # a table that is redrawn comes in pieces
         if not select.select([ours], [], [], 0.05)[0]:
-            yield written.decode().replace(folder, "~")
-            written = b""
-    yield written.decode().replace(folder, "~")
+            yield output.decode().replace(folder, "~")
+            output = b""
+    yield output.decode().replace(folder, "~")
     if program.wait():
         raise SystemExit(f"{command} failed")
 
 
-def drawn(shown: list[tuple[tuple[str, ...], float]]) -> str:
+def draw(shown: list[tuple[tuple[str, ...], float]]) -> str:
     """The frames in a loop; only the last one for a reader who prefers reduced motion."""
     names: dict[str, str] = {}
     groups, rules, begun = [], [], 0.0
@@ -181,4 +181,4 @@ def _look(style: object) -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(drawn(list(frames())), "utf-8")
+    PICTURE.write_text(draw(list(frames())), "utf-8")

@@ -31,17 +31,17 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for path in _paths():
         files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
     pages = [file.src_uri for file in files.documentation_pages()]
-    config.nav = _filled(config.nav or [], pages)
+    config.nav = _fill_patterns(config.nav or [], pages)
     return files
 
 
 def _paths() -> list[str]:
     files = [path for pattern in FILES for path in ROOT.glob(pattern)]
-    linked = [path for file in files if file.suffix == ".md" for path in _linked(file)]
+    linked = [path for file in files if file.suffix == ".md" for path in _link_targets(file)]
     return sorted({str(path.relative_to(ROOT)) for path in (*files, *linked)})
 
 
-def _linked(document: Path) -> Iterator[Path]:
+def _link_targets(document: Path) -> Iterator[Path]:
     """The files that a document links to. Other links, and those that lead nowhere, MkDocs judges."""
     for link in LINK.findall(FENCE.sub("", document.read_text("utf-8"))):
         path = (document.parent / link).resolve()
@@ -49,16 +49,16 @@ def _linked(document: Path) -> Iterator[Path]:
             yield path
 
 
-def _filled(nav: list[dict[str, list[str]]], pages: list[str]) -> list[dict[str, list[str]]]:
+def _fill_patterns(nav: list[dict[str, list[str]]], pages: list[str]) -> list[dict[str, list[str]]]:
     """The sections, each pattern replaced by the pages that no other line names; a README comes first."""
     named = {line for section in nav for lines in section.values() for line in lines}
     filled: list[dict[str, list[str]]] = []
     for title, lines in ((title, lines) for section in nav for title, lines in section.items()):
         section: list[str] = []
         for line in lines:
-            found = [page for page in pages if _fits(page, line) and page not in named] if "*" in line else [line]
-            named.update(found)
-            section += sorted(found, key=lambda page: (not page.endswith("README.md"), page))
+            matches = [page for page in pages if _fits(page, line) and page not in named] if "*" in line else [line]
+            named.update(matches)
+            section += sorted(matches, key=lambda page: (not page.endswith("README.md"), page))
         filled.append({title: section})
     return filled
 

@@ -1,1 +1,1 @@
-"""``make faults``: queries that are killed and hindered again and again, and the rows that came out in spite of it."""
+"""``make faults``: kill and hinder queries repeatedly, and compare their rows with those of an undisturbed run."""

@@ -1,11 +1,11 @@
 """``make faults``: kills and hindrances at random moments, and the rows compared with those of an undisturbed run.
 
-For each query, in turn: the whole process group is killed, the JVM, a Python worker, the process that stands ready;
-Postgres or Kafka is restarted at once; a second run is started on the same checkpoint, and one that does not see the
-locks of the first, as from another host; the run is paused while such a rival goes on, and then woken; an older copy of
-the checkpoint is put back; the disk of the storage is full, or can only be read. Some queries have lines among their
-data that cannot be read. The run goes on, or ends by itself and is started again. At the end all input is read, and
-every row must be there as often as without any of it. Without a broker nothing goes into Kafka, which is said.
+The faults of each query: the whole process group, the JVM, a Python worker or the prefork server is killed; Postgres or
+Kafka is restarted; a second run is started on the same checkpoint, and one that does not see the locks of the first, as
+from another host; the run is paused while such a rival continues, and then resumed; an older copy of the checkpoint is
+restored; the disk of the storage is full or read-only. Some queries have malformed lines in their data. The run
+continues, or ends and is started again. At the end all input has been read, and every row must be there as often as
+without faults. Without a broker the scenarios of Kafka are skipped, and the reason is printed.
 
     .venv/bin/python -m faults --kills 12 --only interval-files
 """
@@ -28,19 +28,19 @@ from faults.servers import Servers, servers
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Disturb the scenarios that are asked for, and show what became of them."""
+    """Disturb the requested scenarios, and print their outcomes."""
     options = _options(arguments)
     plan = Plan(options.kills, hindrances=options.hindrances, seed=options.seed)
     console = Console()
     outcomes: list[Outcome] = []
-    with TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True) as temporary, servers() as found:
+    with TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True) as temporary, servers() as backends:
         folder = options.folder or Path(temporary)
-        if found.kafka is None:
-            console.print(f"Nothing goes into Kafka: {found.missing}")
+        if backends.kafka is None:
+            console.print(f"Scenarios of Kafka are skipped: {backends.missing}")
         for scenario in options.scenarios:
-            if scenario.sink == "kafka" and found.kafka is None:
+            if scenario.sink == "kafka" and backends.kafka is None:
                 continue
-            outcome = disturb(scenario, folder / scenario.name.replace(" ", "-"), found, options.files, plan)
+            outcome = disturb(scenario, folder / scenario.name.replace(" ", "-"), backends, options.files, plan)
             outcomes.append(outcome)
             cells = zip(COLUMNS, outcome.cells, strict=True)
             print("; ".join(f"{column}: {cell}" for column, cell in cells), flush=True)
@@ -48,9 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(0 if all(outcome.is_right for outcome in outcomes) else 1)
 
 
-def disturb(scenario: Scenario, place: Path, found: Servers, files: int, plan: Plan) -> Outcome:
+def disturb(scenario: Scenario, place: Path, backends: Servers, files: int, plan: Plan) -> Outcome:
     """Run a scenario undisturbed, and then disturbed."""
-    address = found.address(scenario.sink)
+    address = backends.address(scenario.sink)
     names = [f"{scenario.name.split(' into ')[0].replace(' ', '_')}_{what}" for what in ("calm", "disturbed")]
     calm, disturbed = (place / what for what in ("calm", "disturbed"))
     scenario.make(calm, files, address, names[0], is_calm=True)
@@ -58,8 +58,8 @@ def disturb(scenario: Scenario, place: Path, found: Servers, files: int, plan: P
     run = Run(calm, "--end")
     if run.wait(END_SECONDS) != 0:
         raise SystemExit(f"{scenario.name} fails undisturbed: {run.errors[-2000:]}")
-    expected = scenario.rows(calm, address, names[0]) + scenario.expected_poison(disturbed)
-    outcome = run_disturbed(scenario, disturbed, names[1], found, plan)
+    expected = scenario.rows(calm, address, names[0]) + scenario.input_poison(disturbed)
+    outcome = run_disturbed(scenario, disturbed, names[1], backends, plan)
     outcome.compare(expected, scenario.rows(disturbed, address, names[1]) + scenario.poison(disturbed))
     return outcome
 
@@ -68,24 +68,26 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m faults", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    known = {scenario.name.replace(" into ", "-").replace(" ", "-"): scenario for scenario in SCENARIOS}
-    parser.add_argument("--kills", type=int, default=24, help="kills of each query; 24 make more than 200 of all")
+    by_name = {scenario.name.replace(" into ", "-").replace(" ", "-"): scenario for scenario in SCENARIOS}
+    parser.add_argument("--kills", type=int, default=24, help="kills of each query; 24 give more than 200 in total")
     parser.add_argument("--files", type=int, default=150, help="files of each source, a batch each")
-    parser.add_argument("--only", default=",".join(known), metavar="NAME,...", help=f"of {', '.join(known)}")
-    parser.add_argument("--folder", type=Path, help="a new folder where all of it is done, and stays, but the storage")
-    parser.add_argument("--seed", type=int, default=1, help="when what is killed")
-    hindrances = f"what else happens, once to each query, of {', '.join(HINDRANCES)}"
+    parser.add_argument("--only", default=",".join(by_name), metavar="NAME,...", help=f"of {', '.join(by_name)}")
+    parser.add_argument(
+        "--folder", type=Path, help="a new folder for all files, which stay there, except for the storage"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the kinds and moments of kills")
+    hindrances = f"other faults, once for each query, among {', '.join(HINDRANCES)}"
     parser.add_argument("--hindrances", default=",".join(HINDRANCES), metavar="NAME,...", help=hindrances)
-    parser.add_argument("--no-hindrances", dest="hindrances", action="store_const", const="", help="kills alone")
+    parser.add_argument("--no-hindrances", dest="hindrances", action="store_const", const="", help="only kills")
     options = parser.parse_args(arguments)
-    wrong = [name for name in options.only.split(",") if name not in known]
+    wrong = [name for name in options.only.split(",") if name not in by_name]
     if wrong:
-        parser.error(f"there is no {wrong[0]}; there are {', '.join(known)}")
+        parser.error(f"there is no {wrong[0]}; there are {', '.join(by_name)}")
     options.hindrances = [name for name in options.hindrances.split(",") if name]
     wrong = [name for name in options.hindrances if name not in HINDRANCES]
     if wrong:
         parser.error(f"there is no {wrong[0]}; there are {', '.join(HINDRANCES)}")
-    options.scenarios = [known[name] for name in options.only.split(",")]
+    options.scenarios = [by_name[name] for name in options.only.split(",")]
     return options
 
 

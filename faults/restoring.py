@@ -1,4 +1,4 @@
-"""An older copy of a checkpoint is put back: what happens must be what the documents promise for the sink."""
+"""Restore an older copy of a checkpoint: the query must do what the documentation says for its sink."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from psycopg.sql import SQL, Identifier
 from faults.processes import Run
 
 if TYPE_CHECKING:
-    from faults.harms import Disturbed
+    from faults.harms import Disturbance
 
 TRIES = 4
-"""The number of tries until a snapshot still has the version that the older copy ends with."""
+"""The number of attempts until a snapshot still has the version of the older copy."""
 START_SECONDS = 150
 AHEAD, RESUME = "SINK_AHEAD_OF_CHECKPOINT", "--sink-resume"
 
 
-def restore(disturbed: Disturbed, run: Run) -> Run:
-    """Put an older copy back and let the query go on; gives the run that does."""
-    scenario = disturbed.outcome.scenario
+def restore(disturbance: Disturbance, run: Run) -> Run:
+    """Restore an older copy and let the query continue; returns the run that does."""
+    scenario = disturbance.outcome.scenario
     if not scenario.has_snapshot:
-        return _restore_once(disturbed, run)
+        return _restore_once(disturbance, run)
     for _ in range(TRIES):
-        run = _restore_once(disturbed, run)
-        if disturbed.outcome.ends[_way_out(RESUME)] or disturbed.outcome.problems:
+        run = _restore_once(disturbance, run)
+        if disturbance.outcome.ends[_way_out(RESUME)] or disturbance.outcome.problems:
             return run
-    disturbed.outcome.problems.append(f"{RESUME} was never offered")
+    disturbance.outcome.problems.append(f"{RESUME} was never offered")
     return run
 
 
-def _restore_once(disturbed: Disturbed, run: Run) -> Run:
-    """Put an older copy back once, some batches after it was taken, and do what the query then says."""
-    outcome, scenario = disturbed.outcome, disturbed.outcome.scenario
-    _kill(disturbed, run)
-    older = Copy.take(disturbed, "older")
-    run = disturbed.start()
-    # A batch that is reported is in the sink. Of a snapshot, only the version before the last one can be put back.
-    goal = older.planned + (1 if scenario.has_snapshot else 3)
-    last = older.planned
+def _restore_once(disturbance: Disturbance, run: Run) -> Run:
+    """Restore an older copy once, some batches after it was taken, and follow the hint of the query."""
+    outcome, scenario = disturbance.outcome, disturbance.outcome.scenario
+    _kill(disturbance, run)
+    older = Copy.take(disturbance, "older")
+    run = disturbance.start()
+    # A reported batch is in the sink. A snapshot can be restored only to the version before the last one.
+    goal = older.last_batch + (1 if scenario.has_snapshot else 3)
+    last = older.last_batch
     while last < goal and (batch := run.next_batch(START_SECONDS)) is not None:
         last = batch
-    _kill(disturbed, run)
-    if last <= older.planned:
+    _kill(disturbance, run)
+    if last <= older.last_batch:
         outcome.done["restored (none)"] += 1
         outcome.problems.append("restored: no batch was left to be put back")
-        return disturbed.start()
-    newer = Copy.take(disturbed, "newer")
+        return disturbance.start()
+    newer = Copy.take(disturbance, "newer")
     older.put_back_checkpoint()
-    outcome.done[f"restored by {newer.planned - older.planned} batches"] += 1
-    run = disturbed.start()
+    outcome.done[f"restored by {newer.last_batch - older.last_batch} batches"] += 1
+    run = disturbance.start()
     batch = run.next_batch(START_SECONDS)
     if not scenario.refuses_older_checkpoint:
         outcome.ends["restored: went on"] += 1
@@ -65,13 +65,13 @@ def _restore_once(disturbed: Disturbed, run: Run) -> Run:
     if batch is not None or AHEAD not in run.errors:
         outcome.problems.append(f"restored: not refused, batch {batch}: {run.errors[-300:]}")
         return run
-    disturbed.end(run)
-    return _go_on(disturbed, older, newer, is_offered=RESUME in run.errors)
+    disturbance.end(run)
+    return _go_on(disturbance, older, newer, is_offered=RESUME in run.errors)
 
 
-def _go_on(disturbed: Disturbed, older: Copy, newer: Copy, *, is_offered: bool) -> Run:
-    """Do what the refusal says, and see the query go on."""
-    outcome, sink = disturbed.outcome, disturbed.outcome.scenario.sink
+def _go_on(disturbance: Disturbance, older: Copy, newer: Copy, *, is_offered: bool) -> Run:
+    """Follow the hint of the refusal, and check that the query continues."""
+    outcome, sink = disturbance.outcome, disturbance.outcome.scenario.sink
     if is_offered:
         way = RESUME
     elif sink == "kafka":
@@ -80,7 +80,7 @@ def _go_on(disturbed: Disturbed, older: Copy, newer: Copy, *, is_offered: bool) 
     else:
         way = "sink put back"
         older.put_back_sink()
-    run = disturbed.start(*([RESUME] if is_offered else []))
+    run = disturbance.start(*([RESUME] if is_offered else []))
     batch = run.next_batch(START_SECONDS)
     outcome.ends[_way_out(way)] += 1
     if batch is None and not run.is_running:
@@ -92,41 +92,41 @@ def _way_out(way: str) -> str:
     return f"restored: refused, then {way}"
 
 
-def _kill(disturbed: Disturbed, run: Run) -> None:
+def _kill(disturbance: Disturbance, run: Run) -> None:
     run.kill("group")
-    disturbed.end(run)
+    disturbance.end(run)
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the checkpoints of a project, and of its sink where that can be put back."""
+    """A copy of the checkpoints of a project, and of its sink if that can be restored."""
 
-    disturbed: Disturbed
+    disturbed: Disturbance
     name: str
 
     @staticmethod
-    def take(disturbed: Disturbed, name: str) -> Copy:
-        """Copy what there is now, in the place of an earlier copy of that name."""
-        copy = Copy(disturbed, name)
+    def take(disturbance: Disturbance, name: str) -> Copy:
+        """Copy the current files, in place of an earlier copy of that name."""
+        copy = Copy(disturbance, name)
         _replace(copy._checkpoints, copy._folder / "checkpoints")
-        if disturbed.outcome.scenario.has_snapshot:
-            _replace(disturbed.project / "result", copy._folder / "result")
-        if disturbed.outcome.scenario.sink == "postgres":
+        if disturbance.outcome.scenario.has_snapshot:
+            _replace(disturbance.project / "result", copy._folder / "result")
+        if disturbance.outcome.scenario.sink == "postgres":
             copy._replace_tables({table: f"{table}_{name}" for table in copy._tables})
         return copy
 
     @property
-    def planned(self) -> int:
+    def last_batch(self) -> int:
         """The last batch that its query has planned; -1: none."""
         plans = (self._folder / "checkpoints").glob("*/offsets/[0-9]*")
         return max((int(file.name) for file in plans), default=-1)
 
     def put_back_checkpoint(self) -> None:
-        """Put the checkpoints back."""
+        """Restore the checkpoints."""
         _replace(self._folder / "checkpoints", self._checkpoints)
 
     def put_back_sink(self) -> None:
-        """Put the table or the folder back, with what it says of its last batch."""
+        """Restore the table or the folder, with the record of its last batch."""
         if self.disturbed.outcome.scenario.sink == "files":
             _replace(self._folder / "result", self.disturbed.project / "result")
             return
@@ -145,7 +145,7 @@ class Copy:
         return self.disturbed.table, "watersmeet_batches"
 
     def _replace_tables(self, targets: Mapping[str, str]) -> None:
-        """Make the rows of tables those of others, all of the same moment."""
+        """Replace the rows of tables by those of others, all in one transaction."""
         with psycopg.connect(self.disturbed.servers.address("postgres")) as connection:
             connection.isolation_level = IsolationLevel.REPEATABLE_READ
             for source, target in targets.items():

@@ -1,9 +1,9 @@
-"""Queries of three families, each into three kinds of sink, and how the rows that are there are read.
+"""Queries of three families, each into three kinds of sink, and readers of their rows.
 
 A batch is one file of each source and all files are there from the start, so that every run has the same batches and
 must have the same result, wherever it was interrupted. An undisturbed run has larger batches where the result does not
-depend on them. Some have poison among their data: lines that cannot be read.
-These are dropped, or go to an output of their own, each once, and the rows are those of a run without them.
+depend on them. Some scenarios have malformed lines in their data. These are dropped, or written to a side output, each
+once, and the rows are those of a run without them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ DEBEZIUM_POISON = (
     '{"op": "c", "after": {"id": 1, "order_id": 1, "n": 1, "at": 9223372036854775807}}',
     '{"op": "c", "after": {"id": "x", "order_id": "x", "n": 1}}',
 )  # fmt: skip
-"""Records that are not changes, or that have dates and times out of range."""
+"""Records that are not changes, or whose dates and times are out of range."""
 POISON_SINK = "CREATE SINK poison USING json OPTIONS (path 'poison');\n"
 
 
@@ -82,7 +82,7 @@ class Scenario:
     query: str
     sink: str
     malformed: Literal["", "drop", "into"] = ""
-    """The policy for malformed lines, which are in the data unless this is empty."""
+    """The policy for malformed lines; if it is empty, the data have none."""
     source: Literal["files", "topics"] = "files"
 
     @property
@@ -93,7 +93,7 @@ class Scenario:
 
     @property
     def is_poisoned(self) -> bool:
-        """Whether lines that cannot be read are among the data."""
+        """Whether the data have malformed lines."""
         return self.malformed != ""
 
     @property
@@ -103,12 +103,12 @@ class Scenario:
 
     @property
     def refuses_older_checkpoint(self) -> bool:
-        """Whether the sink refuses a checkpoint that was put back; files of rows are written again."""
+        """Whether the sink refuses a restored checkpoint; files of rows are written again."""
         return self.sink != "files" or self.has_snapshot
 
     @property
     def can_merge_batches(self) -> bool:
-        """Whether two batches may become one: what a window holds depends on how rows fall into batches."""
+        """Whether two batches may become one: the rows in a window depend on the batches."""
         return self.query != "window"
 
     @property
@@ -119,11 +119,11 @@ class Scenario:
 
     @property
     def poison_lines(self) -> tuple[str, ...]:
-        """The lines that cannot be read, which are in every file."""
+        """The malformed lines, which are in every file."""
         return DEBEZIUM_POISON if self.query == "debezium" else POISON
 
     def make(self, folder: Path, files: int, address: str, table: str, *, is_calm: bool) -> None:
-        """Write the project and its data into a folder; one that is calm has large batches, and no poison."""
+        """Write the project and its data into a folder; a calm one has large batches and no malformed lines."""
         _write_data(folder / "data", files)
         query = QUERIES[self.query]
         if self.query == "debezium":
@@ -133,7 +133,7 @@ class Scenario:
         if self.malformed == "drop":
             query = query.replace("data/orders',", "data/orders', malformed 'drop',")
         if self.malformed == "into":
-            # One source says so itself, for the other the output is enough: those of both go there.
+            # One source declares it, for the other the side output is enough: malformed lines of both go there.
             query = f"{POISON_SINK}{query.rstrip().removesuffix(';')}\nMALFORMED INTO poison;\n"
         if self.is_poisoned and not is_calm:
             _poison(folder / "data", self.poison_lines)
@@ -151,7 +151,7 @@ class Scenario:
         lines = (line for file in (folder / "poison").glob("*.json") for line in file.read_text().splitlines())
         return Counter((row["source"], row["value"]) for row in map(json.loads, lines))
 
-    def expected_poison(self, folder: Path) -> Rows:
+    def input_poison(self, folder: Path) -> Rows:
         """The malformed lines that are in the data, with their sources."""
         if self.malformed != "into":
             return Counter()
@@ -163,7 +163,7 @@ class Scenario:
         if self.sink == "postgres":
             return f"CREATE SINK result USING postgres OPTIONS (dsn '{address}', table '{table}');\n"
         if self.sink == "kafka":
-            # By key the latest record counts, so a table may get a batch again.
+            # The latest record of a key counts, so a batch of a table may be written again.
             how = "changes 'upsert'" if self.query in TABLE_QUERIES else "delivery 'exactly_once', value.format 'json'"
             where = f"kafka.bootstrap.servers '{address}', topic '{table}', partitions '2'"
             return f"CREATE SINK result USING kafka OPTIONS ({where}, {how});\n"
@@ -178,12 +178,14 @@ class Scenario:
         if self.sink == "kafka":
             from faults.topics import read
 
-            found = read(address, table)
-            kept = {one.key: one for one in found}.values() if self.query in TABLE_QUERIES else found
-            return Counter(tuple(one.row[name] for name in ("id", "a", "b")) for one in kept if one.value is not None)
+            records = read(address, table)
+            latest = {record.key: record for record in records}.values() if self.query in TABLE_QUERIES else records
+            return Counter(
+                tuple(record.row[name] for name in ("id", "a", "b")) for record in latest if record.value is not None
+            )
         within = "current/*.parquet" if self.query in TABLE_QUERIES else "*.parquet"
-        found = duckdb.sql(f"SELECT id, a, b FROM read_parquet('{folder / 'result' / within}')")
-        return Counter(found.fetchall())
+        relation = duckdb.sql(f"SELECT id, a, b FROM read_parquet('{folder / 'result' / within}')")
+        return Counter(relation.fetchall())
 
 
 SCENARIOS = (
@@ -196,17 +198,17 @@ SCENARIOS = (
 
 
 def _poison(data: Path, poison: Sequence[str]) -> None:
-    """Put lines that cannot be read into every file: torn ones, values of other types, numbers out of range."""
+    """Add malformed lines to every file: truncated ones, values of other types, numbers out of range."""
     _rewrite(data, lambda lines: [*lines, *poison])
 
 
 def _wrap_in_debezium(data: Path) -> None:
-    """Make changes of all rows, with a date and a time each."""
+    """Turn all rows into changes, with a date and a time each."""
     _rewrite(data, lambda lines: [f'{{"op": "c", "after": {{"day": 20000, "at": 1000, {line[1:]}}}' for line in lines])
 
 
 def _rewrite(data: Path, change: Callable[[list[str]], list[str]]) -> None:
-    """Change the lines of every file, and not its time."""
+    """Change the lines of every file, and keep its modification time."""
     for file in data.glob("*/*.json"):
         moment = file.stat().st_mtime
         file.write_text("".join(f"{line}\n" for line in change(file.read_text().splitlines())))
@@ -214,7 +216,7 @@ def _rewrite(data: Path, change: Callable[[list[str]], list[str]]) -> None:
 
 
 def _read_from_topics(query: str, data: Path, address: str, table: str) -> str:
-    """Send the lines of all files to topics, in order; gives the query over these, with some records per batch."""
+    """Send the lines of all files to topics, in order; returns the query over these, with some records per batch."""
     from faults.topics import Record, create, send
 
     for source in ("orders", "deliveries"):
@@ -232,8 +234,8 @@ def _read_from_topics(query: str, data: Path, address: str, table: str) -> str:
 def _write_data(data: Path, files: int, seed: int = 7) -> None:
     """Files of both sources: rows are out of order by less than the lag, and one in four has no partner.
 
-    Files that follow each other have rows of the same keys: in a table those of the later file count, also if both come
-    in one batch, as they do where a driver died while Spark planned one.
+    Consecutive files have rows of the same keys: in a table those of the later file count, also if both are in one
+    batch, as they are if a driver died while Spark planned a batch.
     """
     chance = random.Random(seed)
     for name, key in (("orders", "id"), ("deliveries", "order_id")):

@@ -1,4 +1,4 @@
-"""The servers that scenarios write to: started once, and restarted without asking."""
+"""The servers that scenarios write to."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from watersmeet.errors import WatersmeetError
 
 @dataclass(frozen=True)
 class Servers:
-    """A Postgres and, where its jars can be had, a Kafka broker; else ``missing`` has the reason."""
+    """A Postgres and, if its jars are available, a Kafka broker; else ``missing`` has the reason."""
 
     postgres: Any
     kafka: Broker | None
     missing: str = ""
 
     def address(self, sink: str) -> str:
-        """The server that scenarios with that sink write to; nothing for files."""
+        """The address that scenarios with this sink write to; empty for files."""
         if sink == "kafka":
             assert self.kafka is not None, self.missing
             return self.kafka.address
         return self.postgres.get_uri() if sink == "postgres" else ""
 
     def restart(self, sink: str) -> None:
-        """End a server at once and start it again."""
+        """Stop a server immediately and start it again."""
         if sink == "kafka":
             assert self.kafka is not None, self.missing
             self.kafka.restart()
             return
         data = self.postgres.pgdata
         command = [str(_pg_ctl()), "-D", str(data), "-l", str(data / "restarted.log"), "-m", "immediate", "restart"]
-        # The server lives on with whatever it gets from here: a pipe would never end.
+        # The server inherits these files: a pipe would never end.
         nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         subprocess.run(command, check=True, user=getattr(self.postgres, "system_user", None), **nowhere)
 
 
 @contextmanager
 def servers() -> Iterator[Servers]:
-    """All servers."""
+    """Start all servers."""
     with postgres() as database, ExitStack() as stack:
         if find_spec("confluent_kafka") is None:
             yield Servers(database, None, "confluent-kafka is not installed")

@@ -1,4 +1,4 @@
-"""Topics of a broker: made, filled and read by what knows nothing of us."""
+"""Create, fill and read topics of a broker, independently of Watersmeet."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ class Record:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The JSON object that its value is."""
+        """The JSON object in its value."""
         return json.loads(self.value or b"null")
 
 
 def create(address: str, topic: str, partitions: int = 1, **settings: str) -> None:
-    """Make a topic."""
+    """Create a topic."""
     admin = AdminClient({"bootstrap.servers": address})
-    for made in admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values():
-        made.result()
+    for creation in admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values():
+        creation.result()
 
 
 def forget_groups(address: str, prefix: str) -> None:
-    """Let a broker forget the offsets of groups whose names begin so."""
+    """Delete the consumer groups whose names begin with a prefix, with their offsets."""
     admin = AdminClient({"bootstrap.servers": address})
-    known = [group.group_id for group in admin.list_consumer_groups().result().valid]
-    for gone in admin.delete_consumer_groups([name for name in known if name.startswith(prefix)]).values():
-        gone.result()
+    groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
+    for deletion in admin.delete_consumer_groups([name for name in groups if name.startswith(prefix)]).values():
+        deletion.result()
 
 
 def send(address: str, topic: str, records: Iterable[Record]) -> None:
     """Add records to a topic, all of them confirmed."""
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
-    for one in records:
-        more: dict[str, Any] = {"partition": one.partition} if one.partition >= 0 else {}
-        producer.produce(topic, one.value, one.key, timestamp=one.time, headers=[*one.headers], **more)
+    for record in records:
+        more: dict[str, Any] = {"partition": record.partition} if record.partition >= 0 else {}
+        producer.produce(topic, record.value, record.key, timestamp=record.time, headers=[*record.headers], **more)
         producer.poll(0)
     assert producer.flush(60) == 0
 
@@ -60,7 +60,7 @@ def send_rows(address: str, topic: str, rows: Iterable[dict[str, Any]], partitio
 
 
 def read(address: str, topic: str, isolation: str = "read_committed") -> list[Record]:
-    """All records of a topic, partition by partition; unless told otherwise those that are committed."""
+    """All records of a topic, partition by partition; by default only committed ones."""
     settings = {
         "bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False,
         "isolation.level": isolation, "enable.partition.eof": True,
@@ -75,19 +75,19 @@ def read(address: str, topic: str, isolation: str = "read_committed") -> list[Re
 
 
 def _until_the_end(consumer: Consumer, partitions: int) -> list[Record]:
-    found: list[Record] = []
+    records: list[Record] = []
     ended: set[int] = set()
     while len(ended) < partitions:
         message = consumer.poll(30)
         assert message is not None, "the broker is silent"
         error = message.error()
         if error is None:
-            found.append(_record(message))
+            records.append(_record(message))
         elif error.code() == KafkaError._PARTITION_EOF:
             ended.add(message.partition())
         else:
             raise RuntimeError(error.str())
-    return found
+    return records
 
 
 def _record(message: Message) -> Record:

@@ -43,7 +43,7 @@ def _logical(kind: Any, logical: str, **more: Any) -> dict[str, Any]:
     return {"type": kind, "logicalType": logical, **more}
 
 
-def _fixed(name: str, size: int, **more: Any) -> dict[str, Any]:
+def _avro_fixed(name: str, size: int, **more: Any) -> dict[str, Any]:
     return {"type": "fixed", "name": name, "size": size, **more}
 
 
@@ -51,7 +51,7 @@ INNER = record(("x", "int"), ("y", ["null", "string"]), name="inner")
 READ = {
     "b": ("boolean", "BOOLEAN"), "i": ("int", "INT"), "l": ("long", "BIGINT"), "f": ("float", "FLOAT"),
     "d": ("double", "DOUBLE"), "by": ("bytes", "BINARY"), "s": (["string", "null"], "STRING"),
-    "e": ({"type": "enum", "name": "colour", "symbols": ["RED"]}, "STRING"), "fx": (_fixed("four", 4), "BINARY"),
+    "e": ({"type": "enum", "name": "colour", "symbols": ["RED"]}, "STRING"), "fx": (_avro_fixed("four", 4), "BINARY"),
     "day": (_logical("int", "date"), "DATE"), "ms": (_logical("long", "timestamp-millis"), "TIMESTAMP"),
     "us": (["null", _logical("long", "timestamp-micros")], "TIMESTAMP"),
     "lms": (_logical("long", "local-timestamp-millis"), "TIMESTAMP_NTZ"),
@@ -59,8 +59,8 @@ READ = {
     "tms": (_logical("int", "time-millis"), "INT"),
     "dec": (_logical("bytes", "decimal", precision=10, scale=2), "DECIMAL(10,2)"),
     "whole": (_logical("bytes", "decimal", precision=10), "DECIMAL(10,0)"),
-    "decf": (_fixed("money", 8, logicalType="decimal", precision=12, scale=3), "DECIMAL(12,3)"),
-    "id": (_logical("string", "uuid"), "STRING"), "dur": (_fixed("dur", 12, logicalType="duration"), "BINARY"),
+    "decf": (_avro_fixed("money", 8, logicalType="decimal", precision=12, scale=3), "DECIMAL(12,3)"),
+    "id": (_logical("string", "uuid"), "STRING"), "dur": (_avro_fixed("dur", 12, logicalType="duration"), "BINARY"),
     "list": ({"type": "array", "items": ["null", "int"]}, "ARRAY<INT>"),
     "map": ({"type": "map", "values": "long"}, "MAP<STRING, BIGINT>"), "rec": (INNER, "STRUCT<x: INT, y: STRING>"),
     "again": (["null", "inner"], "STRUCT<x: INT, y: STRING>"), "one": (["int"], "INT"),

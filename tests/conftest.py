@@ -82,7 +82,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[object]:
     """The browser of the system; Playwright lets a process have one at a time."""
-    from tests.tools.studio.page.chromium import started
+    from tests.tools.studio.page.chromium import start_browser
 
-    with started() as found:
+    with start_browser() as found:
         yield found

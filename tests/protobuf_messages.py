@@ -83,7 +83,7 @@ def _add_map(message: Any, name: str, key: str, value: str) -> None:
 FILES = _files()
 
 
-def written(folder: Path) -> Path:
+def write_descriptors(folder: Path) -> Path:
     """The file with the descriptor set."""
     file = folder / "shop.pb"
     file.write_bytes(FILES.SerializeToString())

@@ -52,7 +52,7 @@ class Terminal:
 
 
 @contextmanager
-def typed(
+def type_command(
     *arguments: str, folder: Path, columns: int = 100, told: Mapping[str, str] | None = None
 ) -> Generator[Terminal]:
     """Type ``watersmeet`` and these arguments in a terminal of so many columns; ``told``: variables besides."""

@@ -287,7 +287,7 @@ def test_cases_of_the_examples_pass(path: Path) -> None:
     assert result.status == "passed", result.detail
 
 
-def shown_commands(page: Path) -> list[tuple[str, str]]:
+def page_commands(page: Path) -> list[tuple[str, str]]:
     """The commands of a page in their order, each with what it is shown to print."""
     parts = [part for text in blocks(page, "console") for part in re.split(r"^\$ ", text, flags=re.MULTILINE) if part]
     return [(command, output) for command, _, output in (part.partition("\n") for part in parts)]
@@ -308,7 +308,7 @@ def test_commands_print_what_is_shown(page: str, tmp_path: Path, monkeypatch: py
     if page != "README.md":  # where the project is made
         assert CliRunner().invoke(app, ["init", "shop"]).exit_code == 0
     Path("clicks.sql").write_text("".join(blocks(ROOT / page, "sql refused")))
-    run = [(command, output) for command, output in shown_commands(ROOT / page) if is_in_process(command)]
+    run = [(command, output) for command, output in page_commands(ROOT / page) if is_in_process(command)]
     assert [command.split()[1] for command, _ in run] == PRINTED[page]
     for command, output in run:
         assert CliRunner().invoke(app, command.split()[1:]).output.strip() == output.strip(), command
@@ -346,7 +346,7 @@ def test_the_picture_of_the_readme_is_small_and_shows_commands_that_exist() -> N
 @pytest.mark.usefixtures("spark")
 def test_the_readme_shows_what_a_run_prints_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of them, apart from how long it took."""
-    shown = dict(shown_commands(ROOT / "README.md"))
+    shown = dict(page_commands(ROOT / "README.md"))
     rest = [command for command in shown if not is_in_process(command)]
     assert rest == ["watersmeet run shop --end", "cat shop/output/joined/*.json"]
     monkeypatch.chdir(tmp_path)

@@ -21,17 +21,17 @@ TESTS = {
 }
 
 
-def named(condition: str, texts: dict[Path, str]) -> bool:
+def is_named(condition: str, texts: dict[Path, str]) -> bool:
     """Whether one of the texts speaks of the condition."""
     return any(re.search(rf"\b{condition}\b", text) for text in texts.values())
 
 
 def test_every_condition_is_raised_by_some_code() -> None:
-    assert [condition for condition in catalogue() if not named(condition, SOURCES)] == []
+    assert [condition for condition in catalogue() if not is_named(condition, SOURCES)] == []
 
 
 def test_every_condition_has_a_test() -> None:
-    assert [condition for condition in catalogue() if not named(condition, TESTS)] == []
+    assert [condition for condition in catalogue() if not is_named(condition, TESTS)] == []
 
 
 def test_every_condition_that_code_raises_is_in_the_catalogue() -> None:

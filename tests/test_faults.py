@@ -63,5 +63,5 @@ def test_a_query_that_is_killed_and_reads_poison_has_the_rows_of_the_join(tmp_pa
         ON o.id = d.order_id AND d.t BETWEEN o.t AND o.t + 90"""
     assert scenario.rows(project, "", "") == Counter(duckdb.execute(joined).fetchall())
     poison = scenario.poison(project)
-    assert poison == scenario.expected_poison(project)
+    assert poison == scenario.input_poison(project)
     assert poison.total() == 2 * files * len(POISON)

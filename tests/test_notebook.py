@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "notebook.ipynb"
 
 
-def shown(code: str, names: dict[str, Any]) -> Any:
+def run_cell(code: str, names: dict[str, Any]) -> Any:
     """What a cell shows: the value of its last expression."""
     tree = ast.parse(code)
     last = tree.body[-1]
@@ -32,7 +32,7 @@ def test_the_notebook_runs_from_top_to_bottom(spark: SparkSession) -> None:
     cells = [cell for cell in json.loads(NOTEBOOK.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
     names: dict[str, Any] = {}
-    found = [shown("".join(cell["source"]), names) for cell in cells]
+    found = [run_cell("".join(cell["source"]), names) for cell in cells]
     assert names["spark"] is spark
     whole, plan, streamed, progress = (one for one in found if one is not None)
     alone = [(2, "lamp", None), (3, "rug", None)]

@@ -21,7 +21,7 @@ def project(folder: Path, spec: str, **files: str) -> Path:
     return folder
 
 
-def refused(path: Path) -> WatersmeetError:
+def error_of(path: Path) -> WatersmeetError:
     with pytest.raises(WatersmeetError) as caught:
         open_project(path)
     return caught.value
@@ -72,7 +72,7 @@ libraries: [{glob: {include: sql/b.sql}}]
     ],
 )
 def test_a_wrong_file_is_refused_with_a_hint(tmp_path: Path, spec: str, reason: str, hint: str) -> None:
-    refusals = refused(project(tmp_path, spec, a="SELECT 1;")).refusals
+    refusals = error_of(project(tmp_path, spec, a="SELECT 1;")).refusals
     found = [r for r in refusals if reason in r.message]
     assert found and found[0].condition == "WRONG_PROJECT", [r.message for r in refusals]
     assert hint in found[0].hint
@@ -90,22 +90,22 @@ def test_a_link_that_leads_out_of_the_project_is_refused(tmp_path: Path, link: s
     if link.endswith("folder"):
         spec = (folder / "watersmeet.yml").read_text().replace("sql/*", "sql/folder/*")
         (folder / "watersmeet.yml").write_text(spec)
-    [refusal] = refused(folder).refusals
+    [refusal] = error_of(folder).refusals
     assert refusal.condition == "WRONG_PROJECT" and "leads out of the project" in refusal.message
 
 
 def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
-    error = refused(project(tmp_path, "libaries: []\nstorge: x", a="SELECT 1;"))
+    error = error_of(project(tmp_path, "libaries: []\nstorge: x", a="SELECT 1;"))
     assert len(error.refusals) == 3
 
 
 def test_a_folder_without_a_project(tmp_path: Path) -> None:
-    assert "it has no watersmeet.yml" in str(refused(tmp_path))
+    assert "it has no watersmeet.yml" in str(error_of(tmp_path))
 
 
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_bytes(b"\xff\xfe\x00")
-    assert refused(tmp_path / "q.sql").getCondition() == "WRONG_PROJECT"
+    assert error_of(tmp_path / "q.sql").getCondition() == "WRONG_PROJECT"
 
 
 def test_a_file_alone(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_storage_must_be_a_folder() -> None:
     ],
 )
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path, spec: str, told: str) -> None:
-    (refusal,) = refused(project(tmp_path, spec, q="SELECT 1;")).refusals
+    (refusal,) = error_of(project(tmp_path, spec, q="SELECT 1;")).refusals
     assert refusal.condition == "WRONG_PROJECT" and told in refusal.message
     with pytest.raises(WatersmeetError, match="the key `sql` appears twice, in lines 2 and 3"):
         parse_case("name: a\nsql: SELECT 1\nsql: SELECT 2\n")

@@ -33,7 +33,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 PROGRAMS = sorted(path for folder in ("bench", "faults") for path in (ROOT / folder).rglob("*.py"))
 
 
-def banned_in(text: str) -> list[str]:
+def find_banned(text: str) -> list[str]:
     """The banned words of a text; a phrase may span lines."""
     spaced = re.sub(r"\s+(?:# ?)?", " ", text)
     return [match[0] for match in BANNED.finditer(spaced) if not match[0].endswith(" None")]
@@ -54,7 +54,7 @@ def comments(text: str) -> str:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_documents_have_no_banned_words(path: Path) -> None:
-    assert banned_in(path.read_text("utf-8")) == []
+    assert find_banned(path.read_text("utf-8")) == []
 
 
 def test_docstrings_and_comments_have_no_banned_words() -> None:
@@ -63,7 +63,7 @@ def test_docstrings_and_comments_have_no_banned_words() -> None:
         for path in (*MODULES, *PROGRAMS, *TESTS)
         for text in [path.read_text("utf-8")]
         for piece in (*docstrings(text), comments(text))
-        for word in banned_in(piece)
+        for word in find_banned(piece)
     ]
     assert offenders == []
 
@@ -79,7 +79,7 @@ def test_docstrings_begin_with_what_their_subject_does_or_returns() -> None:
 
 
 def test_banned_words_are_found() -> None:
-    assert banned_in("It is\n# none, and Nobody begins anew; it is no key. There it is.") == [
+    assert find_banned("It is\n# none, and Nobody begins anew; it is no key. There it is.") == [
         "is none", "Nobody", "anew", "it is no", "There it is",
     ]  # fmt: skip
-    assert banned_in("It is no longer None, and the value is None. There it is a name.") == []
+    assert find_banned("It is no longer None, and the value is None. There it is a name.") == []

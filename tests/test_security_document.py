@@ -15,7 +15,7 @@ SURFACES = (
 )  # fmt: skip
 
 
-def missing_tests(text: str) -> list[str]:
+def find_missing_tests(text: str) -> list[str]:
     """The tests that a text names and that are not there: the file, or a function of that name at its top level."""
     missing: list[str] = []
     for named in NAMED.finditer(text):
@@ -28,13 +28,13 @@ def missing_tests(text: str) -> list[str]:
 
 
 def test_every_test_that_the_threat_model_names_exists() -> None:
-    assert missing_tests(DOCUMENT) == []
+    assert find_missing_tests(DOCUMENT) == []
 
 
 def test_a_test_that_is_gone_is_noticed() -> None:
     here = "tests/test_security_document.py"
     gone = [f"{here}::test_nothing", "tests/test_gone.py::test_x", here, f"{here}::missing_tests"]
-    assert missing_tests(f"`{here}::test_a_test_that_is_gone_is_noticed`, {', '.join(gone)}") == gone
+    assert find_missing_tests(f"`{here}::test_a_test_that_is_gone_is_noticed`, {', '.join(gone)}") == gone
 
 
 def test_every_surface_has_defences_with_tests_and_says_what_it_does_not_defend_against() -> None:

@@ -1,6 +1,7 @@
 """The names of `src` are words of the field: no banned word, verbs and nouns for functions, one meaning per class name.
 
-Names of tests have no banned word either, and begin with their subject.
+Functions and classes of the benchmark, the fault injection, the documents, the examples and the tests follow the same
+rules. Names of tests begin with their subject.
 
 `vocabulary_exceptions.txt` lists the names that do not comply yet. A line whose name complies now, or is gone, must go,
 too, so the list only shrinks.
@@ -14,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 import watersmeet
 
@@ -49,6 +52,11 @@ ADVERBS = frozenset({
 PROTOCOLS = frozenset({"tell"})
 """Methods that Python's own protocols name: `tell` of a file."""
 
+
+OTHER_TREES = ("bench", "deploy", "docs", "examples", "faults", "tests")
+"""Folders whose functions and classes have words of the field, too."""
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 OTHER_FOLDERS = frozenset(
     {Path("api"), Path("bench"), Path("cluster"), Path("deploy"), Path("matrix"), Path("schedulers")}
@@ -89,23 +97,28 @@ def identifiers(tree: ast.Module) -> Iterator[str]:
             yield node.asname
 
 
-def functions(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """The functions of a module, with the class or function around them."""
+def definitions(tree: ast.Module) -> Iterator[tuple[str, Definition]]:
+    """The functions and classes of a module, each with its name after those of the ones around it."""
 
-    def inside(node: ast.AST, around: str) -> Iterator[tuple[str, str]]:
+    def visit(node: ast.AST, around: str) -> Iterator[tuple[str, Definition]]:
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield f"{around}{child.name}", child.name
-                yield from inside(child, f"{around}{child.name}.")
-            elif isinstance(child, ast.ClassDef):
-                yield from inside(child, f"{around}{child.name}.")
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield f"{around}{child.name}", child
+                yield from visit(child, f"{around}{child.name}.")
             else:
-                yield from inside(child, around)
+                yield from visit(child, around)
 
-    return inside(tree, "")
+    return visit(tree, "")
 
 
-def banned_names() -> set[str]:
+def functions(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The functions of a module, with the classes and functions around them."""
+    for qualified, node in definitions(tree):
+        if not isinstance(node, ast.ClassDef):
+            yield qualified, node.name
+
+
+def names_with_banned_words() -> set[str]:
     found = {
         f"banned {path} {name}"
         for path, tree in trees().items()
@@ -135,7 +148,7 @@ def classes_of_several_modules() -> set[str]:
 
 
 def offences() -> set[str]:
-    return banned_names() | participles() | classes_of_several_modules()
+    return names_with_banned_words() | participles() | classes_of_several_modules()
 
 
 def test_names_are_words_of_the_field() -> None:
@@ -143,9 +156,31 @@ def test_names_are_words_of_the_field() -> None:
     assert offences() - excepted == set(), "use a term of the field, a verb, a noun, or a class name of its own"
 
 
-def test_modules_of_tests_are_words_of_the_field() -> None:
-    paths = [path.relative_to(TESTS) for path in TESTS.rglob("*.py")]
-    assert [str(path) for path in paths if BANNED & set(words(str(path)))] == []
+def is_data_set(node: Definition) -> bool:
+    """Whether a function declares a data set of a pipeline, which is named after it."""
+    return any(ast.unparse(decorator).startswith("dp.") for decorator in node.decorator_list)
+
+
+def is_named_by_state(node: Definition) -> bool:
+    """Whether a participle names a function, or a participle alone a class."""
+    named = words(node.name)
+    if not named or node.name.startswith("__") or is_data_set(node):
+        return False
+    return is_participle(named[0]) and (len(named) == 1 or not isinstance(node, ast.ClassDef))
+
+
+@pytest.mark.parametrize("folder", OTHER_TREES)
+def test_other_trees_are_words_of_the_field(folder: str) -> None:
+    paths = sorted((TESTS.parent / folder).rglob("*.py"))
+    names = {str(path): [*definitions(ast.parse(path.read_text("utf-8")))] for path in paths}
+    modules = [path for path in names if BANNED & set(words(path.removeprefix(str(TESTS.parent))))]
+    offences = [
+        f"{path} {qualified}"
+        for path, nodes in names.items()
+        for qualified, node in nodes
+        if BANNED & set(words(node.name)) or is_named_by_state(node)
+    ]
+    assert modules + offences == [], "use a term of the field, a verb or a noun"
 
 
 NO_SUBJECTS = frozenset({

@@ -102,7 +102,7 @@ class Clean:
 
     def link(self, extra: str = "") -> None:
         """Adds what the wheel asks for with an extra, from the environment of the tests."""
-        for package in needed(self.asked, extra):
+        for package in requirements(self.asked, extra):
             tops = {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", "__pycache__")}
             for top in tops:
                 place, there = self.packages / top, Path(str(package.locate_file(top)))
@@ -111,30 +111,32 @@ class Clean:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The command, with nothing on the PATH but the environment."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "JAVA", "SPARK"))}
-        told = {**kept, "PATH": str(self.bin), "COLUMNS": "120", "PYTHONDONTWRITEBYTECODE": "1"}
+        environ = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "JAVA", "SPARK"))
+        }
+        environ = {**environ, "PATH": str(self.bin), "COLUMNS": "120", "PYTHONDONTWRITEBYTECODE": "1"}
         command = [str(self.bin / "watersmeet"), *arguments]
-        return subprocess.run(command, cwd=self.folder, env=told, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=60)
 
 
-def needed(package: Distribution, extra: str) -> Iterator[Distribution]:
+def requirements(package: Distribution, extra: str) -> Iterator[Distribution]:
     """What a package asks for with an extra, and what that asks for."""
     seen: set[tuple[str, str]] = set()
     waiting = [(package, extra)]
     while waiting:
         asking, extra = waiting.pop()
         for text in asking.requires or ():
-            asked = Requirement(text)
-            if asked.marker is not None and not asked.marker.evaluate({"extra": extra}):
+            requirement = Requirement(text)
+            if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
                 continue
-            for wanted in ("", *asked.extras):
-                if (asked.name.lower(), wanted) in seen:
+            for wanted in ("", *requirement.extras):
+                if (requirement.name.lower(), wanted) in seen:
                     continue
-                seen.add((asked.name.lower(), wanted))
+                seen.add((requirement.name.lower(), wanted))
                 try:
-                    found = distribution(asked.name)
+                    found = distribution(requirement.name)
                 except PackageNotFoundError:
-                    pytest.fail(f"{asking.name} asks for {asked.name}, which is not installed here")
+                    pytest.fail(f"{asking.name} asks for {requirement.name}, which is not installed here")
                 yield found
                 waiting.append((found, wanted))
 

@@ -1,16 +1,16 @@
 """``make bench-peers``: whole runs of the same queries on Watersmeet and on other systems, over the same rows.
 
-First each query is run on a few rows and the results are compared, row for row; then on all of them into nothing. A run
-is timed from the launch of its process to its end, so with everything that a start costs; ``start`` is the part until
-what was asked is declared, ``steady`` leaves out what a run of the first quarter of the rows takes. Most queries
-have as many rows as keep Flink busy for about a minute. Two cores each; Flink keeps its state on the heap and takes no
+First each query is run on a few rows and the results are compared, row by row; then on all rows, into a sink that drops
+them. A run is timed from the launch of its process to its end, with all costs of a start; ``start`` is the part until
+the query is declared, ``steady`` leaves out the time of a run over the first quarter of the rows. Most queries have as
+many rows as keep Flink busy for about a minute. Two cores each; Flink keeps its state on the heap and takes no
 checkpoints, while Watersmeet and Spark commit every batch.
 
-``topics`` is the interval join from topics of a broker into another one. There Flink takes checkpoints, too, a run ends
+``topics`` is the interval join from two topics of a broker into a third. There Flink takes checkpoints too, a run ends
 with the last joined record, and ``steady`` is the time after a quarter of them.
 
 Flink and Pathway are those of .venv-peers-flink and .venv-peers-pathway, Kafka Streams and Hazelcast come from Maven
-Central. What cannot be had does not run, and is said.
+Central. A system that is not available does not run, and the reason is printed.
 
     .venv/bin/python -m bench.peers --queries interval,q9 --rows 2000000
 """
@@ -29,23 +29,23 @@ from typing import Any
 from rich.console import Console
 
 from bench.peers import topics
-from bench.peers.files import Told, in_a_process, missing, rows_of, workload_of
-from bench.peers.queries import PEERS, QUERIES, WATERSMEET, Compared
+from bench.peers.files import RunPeer, absence_reason, in_a_process, rows_of, workload_of
+from bench.peers.queries import PEERS, QUERIES, WATERSMEET, PeerQuery
 from bench.report import Report, names_among
 from bench.running import TREE
 from watersmeet.cli.servers import broker
 
 FEW = 20_000
-"""So many rows are enough to see that results are the same."""
+"""Rows that are enough to check that results are the same."""
 TOPICS, TOPICS_ROWS = "topics", 4_000_000
 ALL = (*QUERIES, TOPICS)
 RESULTS = TREE / "bench" / "results"
-EVERYBODY = tuple(dict.fromkeys((*PEERS, *topics.PEERS)))
+ALL_PEERS = tuple(dict.fromkeys((*PEERS, *topics.PEERS)))
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A whole run: seconds from the launch of the process, until all was declared, and for the first quarter.
+class Timing:
+    """A whole run: seconds from the launch of the process to its end, until the query was declared, and of the quarter.
 
     ``processor``: the processor seconds of all its processes; ``megabytes``: their memory at its peak.
     """
@@ -66,49 +66,49 @@ class Timed:
 
     @property
     def steady(self) -> float | None:
-        """Rows per second of the last three quarters, if it is known how long the first takes."""
+        """Rows per second of the last three quarters, if the first one was measured."""
         return None if self.quarter is None else self.rows * 3 / 4 / max(self.seconds - self.quarter, 1e-3)
 
     @property
     def per_core(self) -> float:
-        """Rows per second that a processor is busy."""
+        """Rows per second of processor time."""
         return self.rows / max(self.processor, 1e-3)
 
 
-def main(arguments: Sequence[str] | None = None, told: Told | None = None, results: Path = RESULTS) -> None:
-    """Compare the results of the queries that are asked for, then time them; ``told``: not in processes, but so."""
+def main(arguments: Sequence[str] | None = None, run_peer: RunPeer | None = None, results: Path = RESULTS) -> None:
+    """Compare the results of the requested queries, then time them; ``run_peer``: in place of processes."""
     options = _options(arguments)
     console = Console()
     able = {peer for name in options.queries for peer in _able(name)}
     peers = [peer for peer in options.peers if peer in able]
-    absent = {peer: reason for peer in peers if told is None and (reason := missing(peer)) is not None}
+    absent = {peer: reason for peer in peers if run_peer is None and (reason := absence_reason(peer)) is not None}
     for peer, reason in absent.items():
         console.print(f"{peer} does not run: {reason}")
     peers = [peer for peer in peers if peer not in absent]
-    ask = told or in_a_process
-    timed: list[Timed] = []
+    run = run_peer or in_a_process
+    timings: list[Timing] = []
     try:
         for name in options.queries:
             runs = (
                 over_topics(options, peers, console)
                 if name == TOPICS
-                else over_files(options, name, peers, ask, console)
+                else over_files(options, name, peers, run, console)
             )
-            for one in runs:
-                timed.append(one)
-                console.print(f"{one.query}, {one.peer}: {one.seconds:.1f} s", style="dim")
+            for timing in runs:
+                timings.append(timing)
+                console.print(f"{timing.query}, {timing.peer}: {timing.seconds:.1f} s", style="dim")
     finally:
-        # What took minutes is not lost with what comes after it.
-        if timed:
-            _tell(timed, results, console)
+        # Results that took minutes are written even if a later query fails.
+        if timings:
+            _report(timings, results, console)
 
 
-def _tell(timed: list[Timed], results: Path, console: Console) -> None:
-    """Show what was measured, and write it to a file."""
-    console.print(_table(timed))
+def _report(timings: list[Timing], results: Path, console: Console) -> None:
+    """Print the timings, and write them to a file."""
+    console.print(_table(timings))
     path = results / f"peers-{int(time.time())}.json"
     results.mkdir(exist_ok=True, parents=True)
-    path.write_text(json.dumps([asdict(one) for one in timed], indent=1))
+    path.write_text(json.dumps([asdict(timing) for timing in timings], indent=1))
     console.print(f"Written to {path}")
 
 
@@ -117,53 +117,57 @@ def _able(name: str) -> Sequence[str]:
 
 
 def over_files(
-    options: argparse.Namespace, name: str, peers: Sequence[str], told: Told, console: Console
-) -> Iterator[Timed]:
-    """Compare the results of a query on few rows, then time it on all, unless only that was asked."""
+    options: argparse.Namespace, name: str, peers: Sequence[str], run: RunPeer, console: Console
+) -> Iterator[Timing]:
+    """Compare the results of a query on few rows, then time it on all, unless ``--check`` asks for the first only."""
     query = QUERIES[name]
     peers = [peer for peer in peers if peer in _able(name)]
     rows = options.rows or query.rows
     few = rows_of(query, options.format, min(FEW, rows))
-    found = {peer: told(query, peer, few, collect=True)["rows"] for peer in peers} if options.compare else {}
-    _compare(query.name, {peer: _narrowed(query, peer, rows) for peer, rows in found.items()})
-    if found:
-        console.print(f"{name}: {len(found[peers[0]]):,} rows of {few.rows:,}, the same everywhere", style="dim")
+    rows_of_peers = {peer: run(query, peer, few, collect=True)["rows"] for peer in peers} if options.compare else {}
+    _compare(query.name, {peer: _select_columns(query, peer, rows) for peer, rows in rows_of_peers.items()})
+    if rows_of_peers:
+        console.print(
+            f"{name}: {len(rows_of_peers[peers[0]]):,} rows of {few.rows:,}, the same everywhere", style="dim"
+        )
     for peer in peers if options.time else ():
         try:
             runs = {
-                part: told(query, peer, rows_of(query, options.format, rows, part), collect=False)
+                part: run(query, peer, rows_of(query, options.format, rows, part), collect=False)
                 for part in (4, 1)
                 if part == 1 or options.steady
             }
         except RuntimeError as error:
-            # One that runs out of memory is a result, too.
+            # Running out of memory is a result too.
             console.print(f"{name}, {peer}: {error}")
             continue
         whole, quarter = runs[1], runs[4]["seconds"] if options.steady else None
-        yield Timed(name, peer, rows, whole["seconds"], whole["start"], quarter, whole["megabytes"], whole["processor"])
+        yield Timing(
+            name, peer, rows, whole["seconds"], whole["start"], quarter, whole["megabytes"], whole["processor"]
+        )
 
 
-def over_topics(options: argparse.Namespace, peers: Sequence[str], console: Console) -> Iterator[Timed]:
+def over_topics(options: argparse.Namespace, peers: Sequence[str], console: Console) -> Iterator[Timing]:
     """The same for the interval join from topics into a topic."""
     peers = [peer for peer in peers if peer in _able(TOPICS)]
     rows = options.rows or TOPICS_ROWS
     with broker() as kafka:
         if options.compare:
             few = workload_of(min(FEW, rows))
-            names, results = topics.fill(kafka.address, few), topics.expected(few)
+            names, results = topics.fill(kafka.address, few), topics.count_results(few)
             joins = {peer: topics.within(few, peer, kafka.address, names, "few") for peer in peers}
-            found: dict[str, list[list[Any]]] = {}
+            rows_of_peers: dict[str, list[list[Any]]] = {}
             for peer, join in joins.items():
-                found[peer] = topics.joined_rows(join, results)
-                console.print(f"{TOPICS}, {peer}: {len(found[peer]):,} rows", style="dim")
-            _compare(TOPICS, found)
+                rows_of_peers[peer] = topics.collect_rows(join, results)
+                console.print(f"{TOPICS}, {peer}: {len(rows_of_peers[peer]):,} rows", style="dim")
+            _compare(TOPICS, rows_of_peers)
             console.print(f"{TOPICS}: {results:,} rows of {few.rows:,}, the same everywhere", style="dim")
         if options.time:
             all_ = workload_of(rows)
-            names, results = topics.fill(kafka.address, all_), topics.expected(all_)
+            names, results = topics.fill(kafka.address, all_), topics.count_results(all_)
             for peer in peers:
                 run = topics.run(topics.within(all_, peer, kafka.address, names, "all"), results)
-                yield Timed(TOPICS, peer, rows, run.seconds, run.start, run.quarter, run.megabytes, run.processor)
+                yield Timing(TOPICS, peer, rows, run.seconds, run.start, run.quarter, run.megabytes, run.processor)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -176,9 +180,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--queries", type=names_among(ALL), default=list(ALL), metavar="NAME,...", help="all of them")
     parser.add_argument(
-        "--peers", type=names_among(EVERYBODY), default=list(EVERYBODY), metavar="NAME,...", help="all that can be had"
+        "--peers",
+        type=names_among(ALL_PEERS),
+        default=list(ALL_PEERS),
+        metavar="NAME,...",
+        help="all that are available",
     )
-    parser.add_argument("--rows", type=int, default=0, help="rows, or events, of each query, in place of its own")
+    parser.add_argument("--rows", type=int, default=0, help="rows, or events, of each query, in place of its default")
     parser.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="of the files")
     parser.add_argument("--check", dest="time", action="store_false", help="only compare the results")
     parser.add_argument(
@@ -188,18 +196,20 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _compare(name: str, found: dict[str, list[list[Any]]]) -> None:
+def _compare(name: str, rows_of_peers: dict[str, list[list[Any]]]) -> None:
     """Fail where peers do not give the same rows."""
-    shown = {peer: Counter(tuple(_plain(value) for value in row) for row in rows) for peer, rows in found.items()}
-    for peer, theirs in list(shown.items())[1:]:
-        first, ours = next(iter(shown.items()))
+    counts = {
+        peer: Counter(tuple(_plain(value) for value in row) for row in rows) for peer, rows in rows_of_peers.items()
+    }
+    for peer, theirs in list(counts.items())[1:]:
+        first, ours = next(iter(counts.items()))
         if ours != theirs:
             only, other = list((ours - theirs).items())[:3], list((theirs - ours).items())[:3]
             raise RuntimeError(f"{name}: {first} and {peer} differ: only {first} has {only}, only {peer} {other}")
 
 
-def _narrowed(query: Compared, peer: str, rows: list[list[Any]]) -> list[list[Any]]:
-    """The columns that are compared: Flink shows those of its query."""
+def _select_columns(query: PeerQuery, peer: str, rows: list[list[Any]]) -> list[list[Any]]:
+    """The columns that are compared; Flink returns those of its query."""
     if peer != "flink" or query.name != "interval":
         return rows
     return [[row[0], row[2], row[4]] for row in rows]
@@ -213,11 +223,11 @@ def _plain(value: Any) -> Any:
         return value
 
 
-def _table(timed: list[Timed]) -> Report:
+def _table(timings: list[Timing]) -> Report:
     headings = ("query", "system", "rows", "seconds", "start", "rows/s", "steady", "a core", "MB at most", "ratio")
-    ours = {run.query: run.seconds for run in timed if run.peer == WATERSMEET}
+    ours = {run.query: run.seconds for run in timings if run.peer == WATERSMEET}
     rows = list[list[str]]()
-    for run in timed:
+    for run in timings:
         ratio = f"{run.seconds / ours[run.query]:.2f}" if run.query in ours and run.peer != WATERSMEET else ""
         speeds = (run.rows_per_second, run.steady, run.per_core)
         rows.append([

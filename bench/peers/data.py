@@ -1,7 +1,7 @@
 """The rows of both benchmarks as files: by batches, and in two halves of alternate rows; as Parquet and as CSV.
 
-Flink gives each file of a source to one reader and knows no order between files. Two files that advance together keep
-both of its readers busy, with watermarks that are right.
+Flink gives each file of a source to one reader and does not order files. Two files that advance at the same rate keep
+both of its readers busy, with correct watermarks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.running import data_of
 HALVES = 2
 Format = Literal["parquet", "csv"]
 PER_FIFTY = {"person": 1, "auction": 3, "bid": 46}
-"""Of fifty events, how many are of each stream, as Nexmark has it."""
+"""The number of events of each stream among fifty, as in Nexmark."""
 EVENTS_PER_SECOND = 10_000
 """Of event time."""
 TABLE_ROWS = 10_000
@@ -38,10 +38,10 @@ _CHANNELS = ("apple", "google", "facebook", "baidu")
 
 
 @dataclass(frozen=True)
-class Written:
+class RowFiles:
     """The folders of rows: ``batches`` has a folder per stream with a file per batch, ``halves`` one with two files.
 
-    ``headed``: CSV, one file per stream, with names above the columns and times in milliseconds, as Pathway reads it.
+    ``with_header``: CSV for Pathway, one file per stream, with a header and times in milliseconds.
     """
 
     root: Path
@@ -57,19 +57,19 @@ class Written:
         return self.root / self.format / "halves"
 
     @property
-    def headed(self) -> Path:
+    def with_header(self) -> Path:
         return self.root / "headed"
 
 
-def interval(workload: Workload, format_: Format) -> Written:
-    """The two sides of the benchmark of the interval join, times in whole milliseconds: Flink's marks have no finer."""
-    given = data_of(workload)
-    written = Written(given / "peers-in-ms", workload.rows, format_)
+def interval(workload: Workload, format_: Format) -> RowFiles:
+    """The two sides of the interval join, times in whole milliseconds, the resolution of Flink's watermarks."""
+    folder = data_of(workload)
+    target = RowFiles(folder / "peers-in-ms", workload.rows, format_)
     for side in SIDES:
-        files = sorted((given / side).glob("*.parquet"))
-        _write(written, side, map(_in_milliseconds, files))
-        _write_headed(written.headed / side / "all.csv", map(_in_milliseconds, files))
-    return written
+        files = sorted((folder / side).glob("*.parquet"))
+        _write(target, side, map(_in_milliseconds, files))
+        _write_with_header(target.with_header / side / "all.csv", map(_in_milliseconds, files))
+    return target
 
 
 def _in_milliseconds(file: Path) -> pa.Table:
@@ -80,53 +80,53 @@ def _in_milliseconds(file: Path) -> pa.Table:
     return table.set_column(place, table.schema.field(place), whole)
 
 
-def nexmark(events: int, batches: int, root: Path, format_: Format, streams: Iterable[str]) -> Written:
-    """Of Nexmark's people, auctions and bids those streams that are asked for, and the table that q13 looks up."""
-    written = Written(root / f"nexmark-{events}-in-{batches}", events, format_)
+def nexmark(events: int, batches: int, root: Path, format_: Format, streams: Iterable[str]) -> RowFiles:
+    """The requested streams of Nexmark (people, auctions, bids), and the table that q13 looks up."""
+    target = RowFiles(root / f"nexmark-{events}-in-{batches}", events, format_)
     edges = np.linspace(0, events, batches + 1).astype(int)
     for name in sorted(PER_FIFTY.keys() & set(streams)):
-        _write(written, name, (_events(name, start, stop) for start, stop in pairwise(edges)))
-    _write(written, "side", [_table()])
-    return written
+        _write(target, name, (_events(name, start, stop) for start, stop in pairwise(edges)))
+    _write(target, "side", [_table()])
+    return target
 
 
-def _write(written: Written, name: str, tables: Iterable[pa.Table]) -> None:
-    done = written.batches / f"{name}.done"
+def _write(target: RowFiles, name: str, tables: Iterable[pa.Table]) -> None:
+    done = target.batches / f"{name}.done"
     if done.exists():
         return
-    batches, halves = (folder / name for folder in (written.batches, written.halves))
+    batches, halves = (folder / name for folder in (target.batches, target.halves))
     for folder in (batches, halves):
         folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         writers: list[Any] = []
         for number, table in enumerate(tables):
-            path = batches / f"{number:05}.{written.format}"
-            with _writer(path, table, written.format) as writer:
-                writer.write_table(_shown(table, written.format))
+            path = batches / f"{number:05}.{target.format}"
+            with _writer(path, table, target.format) as writer:
+                writer.write_table(_as_format(table, target.format))
             # The file source takes files in the order of their times.
             os.utime(path, (START + number,) * 2)
             if not writers:
-                paths = (halves / f"{half}.{written.format}" for half in range(HALVES))
-                writers = [stack.enter_context(_writer(path, table, written.format)) for path in paths]
+                paths = (halves / f"{half}.{target.format}" for half in range(HALVES))
+                writers = [stack.enter_context(_writer(path, table, target.format)) for path in paths]
             for half, writer in enumerate(writers):
                 rows = pa.array(np.arange(table.num_rows) % HALVES == half)
-                writer.write_table(_shown(table.filter(rows), written.format))
+                writer.write_table(_as_format(table.filter(rows), target.format))
     done.touch()
 
 
 def _writer(path: Path, table: pa.Table, format_: Format) -> Any:
-    schema = _shown(table.slice(0, 0), format_).schema
+    schema = _as_format(table.slice(0, 0), format_).schema
     if format_ == "parquet":
         return pq.ParquetWriter(path, schema)
     plain = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
     return pyarrow.csv.CSVWriter(path, schema, write_options=plain)
 
 
-def _shown(table: pa.Table, format_: Format) -> pa.Table:
+def _as_format(table: pa.Table, format_: Format) -> pa.Table:
     return table if format_ == "parquet" else _as_text(table)
 
 
-def _write_headed(path: Path, tables: Iterable[pa.Table]) -> None:
+def _write_with_header(path: Path, tables: Iterable[pa.Table]) -> None:
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,13 +137,13 @@ def _write_headed(path: Path, tables: Iterable[pa.Table]) -> None:
 
 
 def _as_text(table: pa.Table) -> pa.Table:
-    """Times as every system reads them."""
+    """The table with its times as text that every system reads."""
     for at, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
-            told = pc.strftime(
+            texts = pc.strftime(
                 table.column(at).cast(pa.timestamp("ms", field.type.tz), safe=False), "%Y-%m-%d %H:%M:%S"
             )
-            table = table.set_column(at, field.name, told)
+            table = table.set_column(at, field.name, texts)
     return table
 
 
@@ -162,7 +162,7 @@ def _times(number: np.ndarray) -> pa.Array:
     return pa.array(micros, pa.timestamp("us", tz="UTC"))
 
 
-def _named(prefix: str, numbers: np.ndarray) -> pa.Array:
+def _prefix(prefix: str, numbers: np.ndarray) -> pa.Array:
     return pc.binary_join_element_wise(pa.scalar(prefix), pa.array(numbers).cast(pa.string()), "")
 
 
@@ -174,9 +174,9 @@ def _people(rng: np.random.Generator, number: np.ndarray) -> pa.Table:
     own, rows = FIRST + number // 50, len(number)
     return pa.table(
         {
-            "id": own, "name": _named("name of ", own), "email": _named("someone@", own), "card": _named("4000 ", own),
-            "city": _one_of(rng, _CITIES, rows), "state": _one_of(rng, _STATES, rows), "at": _times(number),
-            "extra": _named("extra ", own),
+            "id": own, "name": _prefix("name of ", own), "email": _prefix("someone@", own),
+            "card": _prefix("4000 ", own), "city": _one_of(rng, _CITIES, rows), "state": _one_of(rng, _STATES, rows),
+            "at": _times(number), "extra": _prefix("extra ", own),
         }
     )  # fmt: skip
 
@@ -188,9 +188,9 @@ def _auctions(rng: np.random.Generator, number: np.ndarray) -> pa.Table:
     first = rng.integers(100, 10_000, rows)
     return pa.table(
         {
-            "id": own, "item": _named("item ", own), "description": _named("a long description of item ", own),
+            "id": own, "item": _prefix("item ", own), "description": _prefix("a long description of item ", own),
             "initial_bid": first, "reserve": first * 2, "at": _times(number), "expires": _times(number + life),
-            "seller": seller, "category": 10 + rng.integers(0, 5, rows), "extra": _named("extra ", own),
+            "seller": seller, "category": 10 + rng.integers(0, 5, rows), "extra": _prefix("extra ", own),
         }
     )  # fmt: skip
 
@@ -199,7 +199,7 @@ def _table() -> pa.Table:
     """The table that q13 looks up: it is there before the first bid."""
     key = np.arange(TABLE_ROWS)
     at = pa.array(np.full(TABLE_ROWS, START * 1_000_000), pa.timestamp("us", tz="UTC"))
-    return pa.table({"key": key, "value": _named("value ", key), "at": at})
+    return pa.table({"key": key, "value": _prefix("value ", key), "at": at})
 
 
 def _auction_ids(number: np.ndarray) -> np.ndarray:
@@ -212,13 +212,13 @@ def _bids(rng: np.random.Generator, number: np.ndarray) -> pa.Table:
     auction = np.where(
         hot, (latest - FIRST) // 100 * 100 + FIRST, np.maximum(FIRST, latest - rng.integers(0, 300, rows))
     )
-    # Near each other no two prices are equal, so that the highest bid is one.
+    # Prices that are near each other differ, so that the highest bid is unique.
     price = (100 * 10 ** (6 * rng.random(rows))).astype(np.int64) * 1_000 + number % 1_000
     return pa.table(
         {
             "auction": auction, "bidder": FIRST + np.maximum(0, number // 50 - rng.integers(0, 1_000, rows)),
             "price": price, "channel": _one_of(rng, _CHANNELS, rows),
-            "url": _named("https://www.example.com/item.htm?query=1&channel_id=", number % 1_000),
-            "at": _times(number), "extra": _named("extra ", number % 100_000),
+            "url": _prefix("https://www.example.com/item.htm?query=1&channel_id=", number % 1_000),
+            "at": _times(number), "extra": _prefix("extra ", number % 100_000),
         }
     )  # fmt: skip

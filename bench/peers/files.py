@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from bench.contender import LAUNCHED
 from bench.data import Workload
 from bench.peers import data, topics
-from bench.peers.queries import FLINK, PATHWAY, SPARK, WATERSMEET, WITHIN, Compared
-from bench.running import TREE, told_by
+from bench.peers.queries import FLINK, PATHWAY, SPARK, WATERSMEET, WITHIN, PeerQuery
+from bench.running import TREE, run_process
 from watersmeet.spark.session.java import fetch_jars
 
 BATCHES = 16
@@ -27,51 +27,57 @@ FLINK_PARQUET = (
 """The packages with which Flink reads Parquet; CSV is built in."""
 
 
-class Told(Protocol):
-    """Runs a query on a peer and tells what it said."""
+class RunPeer(Protocol):
+    """Runs a query on a peer and returns its figures."""
 
-    def __call__(self, query: Compared, peer: str, rows: data.Written, *, collect: bool) -> dict[str, Any]: ...
+    def __call__(self, query: PeerQuery, peer: str, rows: data.RowFiles, *, collect: bool) -> dict[str, Any]: ...
 
 
-def missing(peer: str) -> str | None:
+def absence_reason(peer: str) -> str | None:
     """The reason why a system cannot take part, or None."""
     if peer == PATHWAY and not Path(_python(peer)).exists():
         return "Pathway is not installed: `make bench-peers` does that"
-    return topics.missing(peer)
+    return topics.absence_reason(peer)
 
 
 def workload_of(rows: int, part: int = 1) -> Workload:
-    """So many rows of the interval join, or the first of them, one part of so many."""
+    """The workload of the interval join with this many rows, or the first of ``part`` parts of it."""
     return Workload(rows // part, max(10, rows // 20), max(1, BATCHES // part), WITHIN)
 
 
-def rows_of(query: Compared, format_: data.Format, rows: int, part: int = 1) -> data.Written:
-    """The rows of a query, or events, so many, or the first part of them; they are written once."""
+def rows_of(query: PeerQuery, format_: data.Format, rows: int, part: int = 1) -> data.RowFiles:
+    """The files of a query with this many rows or events, or the first of ``part`` parts; they are written once."""
     if query.name == "interval":
         return data.interval(workload_of(rows, part), format_)
     folder = Path(tempfile.gettempdir()) / "watersmeet-bench"
     return data.nexmark(rows // part, max(1, BATCHES // part), folder, format_, query.streams)
 
 
-def in_a_process(query: Compared, peer: str, rows: data.Written, *, collect: bool) -> dict[str, Any]:
+def in_a_process(query: PeerQuery, peer: str, rows: data.RowFiles, *, collect: bool) -> dict[str, Any]:
     """The output of a peer's process, its duration and its memory."""
     if peer in (WATERSMEET, SPARK):
         job = ["-m", "bench.peers.our_job"]
         script = query.our_script(rows.batches, rows.format)
-        asked = {"peer": peer, "name": query.name, "script": script, "folder": str(rows.batches), "format": rows.format}
+        request = {
+            "peer": peer,
+            "name": query.name,
+            "script": script,
+            "folder": str(rows.batches),
+            "format": rows.format,
+        }
     elif peer == FLINK:
         job, declared = [str(JOBS / "flink_job.py")], query.flink_script(rows.halves, rows.format)
         jars = fetch_jars(FLINK_PARQUET, os.environ, is_whole=True) if rows.format == "parquet" else []
-        asked = {"declared": declared, "query": query.flink, "jars": [jar.as_uri() for jar in jars]}
+        request = {"declared": declared, "query": query.flink, "jars": [jar.as_uri() for jar in jars]}
     else:
-        job, asked = [str(JOBS / "pathway_job.py")], {"folder": str(rows.headed), "within": WITHIN}
-    command = [_python(peer), *job, json.dumps({**asked, "collect": collect})]
+        job, request = [str(JOBS / "pathway_job.py")], {"folder": str(rows.with_header), "within": WITHIN}
+    command = [_python(peer), *job, json.dumps({**request, "collect": collect})]
     path = os.pathsep.join((str(TREE / "src"), str(TREE)))
     own = {"PYTHONPATH": path} if peer in (WATERSMEET, SPARK) else {"JVM_ARGS": "-Xmx6g", "PATHWAY_THREADS": "2"}
     launched = time.time()
-    told, peak = told_by(f"{query.name} on {peer}", command, os.environ | own | {LAUNCHED: str(launched)})
-    needed = {"megabytes": peak.jvm + peak.workers + peak.own, "processor": peak.processor}
-    return {**told, "seconds": time.time() - launched, **needed}
+    result, peak = run_process(f"{query.name} on {peer}", command, os.environ | own | {LAUNCHED: str(launched)})
+    usage = {"megabytes": peak.jvm + peak.workers + peak.own, "processor": peak.processor}
+    return {**result, "seconds": time.time() - launched, **usage}
 
 
 def _python(peer: str) -> str:

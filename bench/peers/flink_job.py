@@ -25,21 +25,21 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Declare what is asked, run it, and tell how long it took or, if asked to, what came out."""
-    asked = json.loads(sys.argv[1])
+    """Declare the query, run it, and print its duration and, on request, its rows."""
+    request = json.loads(sys.argv[1])
     launched = float(os.environ["WATERSMEET_BENCH_LAUNCHED"])
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
-    jars = {"pipeline.jars": ";".join(asked["jars"])} if asked["jars"] else {}
+    jars = {"pipeline.jars": ";".join(request["jars"])} if request["jars"] else {}
     for name, value in (SETTINGS | jars).items():
         tables.get_config().set(name, value)
-    for statement in asked["declared"]:
+    for statement in request["declared"]:
         tables.execute_sql(statement)
     ready = time.time()
     result: dict[str, Any] = {"start": round(ready - launched, 2)}
-    if asked["collect"]:
-        result["rows"] = _collected(tables, asked["query"])
+    if request["collect"]:
+        result["rows"] = _collect(tables, request["query"])
     else:
-        shown = tables.sql_query(asked["query"])
+        shown = tables.sql_query(request["query"])
         tables.create_temporary_view("result", shown)
         columns = ", ".join(f"`{name}` {kind}" for name, kind in _columns(shown))
         # No longer event times: a sink takes one of them at most.
@@ -58,21 +58,21 @@ def _columns(table: Any) -> list[tuple[str, str]]:
 
 def _sql(kind: Any) -> str:
     text = str(kind).upper()
-    for found in ("BIGINT", "DOUBLE", "INT"):
-        if text.startswith(found):
-            return found
+    for name in ("BIGINT", "DOUBLE", "INT"):
+        if text.startswith(name):
+            return name
     return "TIMESTAMP(3)" if text.startswith("TIMESTAMP") else "STRING"
 
 
-def _collected(tables: Any, query: str) -> list[list[Any]]:
-    """The rows that are there in the end."""
-    kept: dict[tuple[Any, ...], int] = {}
+def _collect(tables: Any, query: str) -> list[list[Any]]:
+    """The final rows."""
+    counts: dict[tuple[Any, ...], int] = {}
     with tables.execute_sql(query).collect() as rows:
         for row in rows:
             gone = row.get_row_kind() in (RowKind.DELETE, RowKind.UPDATE_BEFORE)
             values = tuple(None if value is None else str(value) for value in row)
-            kept[values] = kept.get(values, 0) + (-1 if gone else 1)
-    return [list(values) for values, count in kept.items() for _ in range(count)]
+            counts[values] = counts.get(values, 0) + (-1 if gone else 1)
+    return [list(values) for values, count in counts.items() for _ in range(count)]
 
 
 if __name__ == "__main__":

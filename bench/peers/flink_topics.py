@@ -1,6 +1,6 @@
 """The join of two topics into a third on Flink, in an environment of its own: ``python flink_topics.py '{...}'``.
 
-It runs until the standard input ends, and tells when it does.
+It runs until the standard input ends, and prints ``ready`` when it has started.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ SELECT l.id, l.ts, l.amount, r.ts, r.amount FROM left_side l JOIN right_side r O
 
 
 def main() -> None:
-    """Start the join, say so when it runs, and cancel it in the end."""
-    asked = json.loads(sys.argv[1])
+    """Start the join, print ``ready`` when it runs, and cancel it at the end."""
+    request = json.loads(sys.argv[1])
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     with tempfile.TemporaryDirectory(prefix="watersmeet-topics-", ignore_cleanup_errors=True) as checkpoints:
         settings = {
-            "pipeline.jars": Path(asked["jar"]).as_uri(), "parallelism.default": "2", "pipeline.object-reuse": "true",
+            "pipeline.jars": Path(request["jar"]).as_uri(), "parallelism.default": "2", "pipeline.object-reuse": "true",
             "state.backend.type": "hashmap", "execution.checkpointing.interval": "10s",
             "execution.checkpointing.dir": Path(checkpoints).as_uri(), "taskmanager.memory.network.max": "256mb",
         }  # fmt: skip
         for name, value in settings.items():
             tables.get_config().set(name, value)
         for side in ("left", "right"):
-            tables.execute_sql(SIDE.format(**asked, side=side, topic=asked[side]))
-        tables.execute_sql(JOINED.format(**asked))
-        job = tables.execute_sql(QUERY.format(**asked)).get_job_client()
+            tables.execute_sql(SIDE.format(**request, side=side, topic=request[side]))
+        tables.execute_sql(JOINED.format(**request))
+        job = tables.execute_sql(QUERY.format(**request)).get_job_client()
         while str(job.get_job_status().result()) not in ("JobStatus.RUNNING", "RUNNING"):
             time.sleep(0.2)
         print("ready", flush=True)

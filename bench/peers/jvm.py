@@ -1,4 +1,4 @@
-"""The peers that are libraries of Java: fetched from Maven Central, and their program compiled, without a JDK."""
+"""The peers that are Java libraries: download them from Maven Central and compile their program, without a JDK."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPTIONS = ("-Xmx6g", "-XX:+UseParallelGC")
 
 
 @cache
-def missing(peer: str) -> str | None:
+def absence_reason(peer: str) -> str | None:
     """The reason why a peer cannot take part, or None: its jars, or the compiler, cannot be had."""
     try:
         for packages in (PACKAGES[peer], (COMPILER,)):
@@ -42,15 +42,26 @@ def command(peer: str, *arguments: str) -> list[str]:
     """The command that runs the program of a peer."""
     java = str(prepare_java(dict(os.environ)) / "bin" / "java")
     jars = [str(jar) for jar in fetch_jars(PACKAGES[peer], os.environ, is_whole=False)]
-    classes = _compiled(peer, java, tuple(jars))
+    classes = _compile_program(peer, java, tuple(jars))
     return [java, *OPTIONS, "-cp", os.pathsep.join([str(classes), *jars]), PROGRAMS[peer], *arguments]
 
 
 @cache
-def _compiled(peer: str, java: str, jars: tuple[str, ...]) -> Path:
+def _compile_program(peer: str, java: str, jars: tuple[str, ...]) -> Path:
     (compiler,) = fetch_jars([COMPILER], os.environ, is_whole=True)
     into = Path(tempfile.gettempdir()) / "watersmeet-bench" / f"classes-{peer}"
     sources = [str(SOURCES / f"{name}.java") for name in ("Row", PROGRAMS[peer])]
-    asked = [java, "-jar", str(compiler), "-17", "-nowarn", "-d", str(into), "-cp", os.pathsep.join(jars), *sources]
-    subprocess.run(asked, check=True)
+    command_line = [
+        java,
+        "-jar",
+        str(compiler),
+        "-17",
+        "-nowarn",
+        "-d",
+        str(into),
+        "-cp",
+        os.pathsep.join(jars),
+        *sources,
+    ]
+    subprocess.run(command_line, check=True)
     return into

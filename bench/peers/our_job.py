@@ -19,34 +19,38 @@ from bench.peers.queries import QUERIES, SPARK, WITHIN
 
 
 def main() -> None:
-    """Run what is asked in a session of its own, and tell how long that took and, if asked to, what came out."""
+    """Run the query in its own session, and print its duration and, on request, its rows."""
     launched = float(os.environ[LAUNCHED])
     from watersmeet.spark.session import session
 
-    asked = json.loads(sys.argv[1])
+    request = json.loads(sys.argv[1])
     conf = {"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "2"}
-    own = {PROVIDER: MEMORY} if asked["peer"] == SPARK else {}
+    own = {PROVIDER: MEMORY} if request["peer"] == SPARK else {}
     spark = session("local[2]", conf=conf | own, log=Path(tempfile.gettempdir()) / "watersmeet-peers.log")
     keep_checkpoints_as_runs(spark)
-    print("RESULT " + json.dumps(run(asked, spark, launched)), flush=True)
+    print("RESULT " + json.dumps(run(request, spark, launched)), flush=True)
 
 
-def run(asked: dict[str, Any], spark: SparkSession, launched: float) -> dict[str, Any]:
+def run(request: dict[str, Any], spark: SparkSession, launched: float) -> dict[str, Any]:
     """The figures of a run; ``collect``: with the final rows."""
     import watersmeet as ws
 
-    shown = (
-        _spark_join(spark, asked["folder"], asked["format"])
-        if asked["peer"] == SPARK
-        else ws.sql(asked["script"], spark=spark)
+    result_frame = (
+        _spark_join(spark, request["folder"], request["format"])
+        if request["peer"] == SPARK
+        else ws.sql(request["script"], spark=spark)
     )
     ready = time.time()
     result: dict[str, Any] = {"start": round(ready - launched, 2)}
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-", ignore_cleanup_errors=True) as folder:
-        writer = shown.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
-        if asked["collect"]:
+        writer = result_frame.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(
+            availableNow=True
+        )
+        if request["collect"]:
             writer.format("parquet").option("path", f"{folder}/result").start().awaitTermination()
-            result["rows"] = _in_the_end(spark.read.schema(shown.schema).parquet(f"{folder}/result"), asked["name"])
+            result["rows"] = _in_the_end(
+                spark.read.schema(result_frame.schema).parquet(f"{folder}/result"), request["name"]
+            )
         else:
             writer.format("noop").start().awaitTermination()
     return result
@@ -69,11 +73,11 @@ def _spark_join(spark: SparkSession, folder: str, format_: str) -> DataFrame:
 
 
 def _in_the_end(result: DataFrame, name: str) -> list[list[str | None]]:
-    """The rows as texts, those that were taken back left out."""
+    """The rows as texts, without those that were retracted."""
     weight = F.expr("IF(_change = '+', 1, -1)") if "_change" in result.columns else F.lit(1)
     texts = [F.col(column).cast("string").alias(column) for column in QUERIES[name].columns]
-    found = result.groupBy(*texts).agg(F.sum(weight).alias("#times")).where("`#times` <> 0").collect()
-    return [list(row)[:-1] for row in found for _ in range(row["#times"])]
+    rows = result.groupBy(*texts).agg(F.sum(weight).alias("#times")).where("`#times` <> 0").collect()
+    return [list(row)[:-1] for row in rows for _ in range(row["#times"])]
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def _frames(spark: SparkSession, asked: dict[str, Any]) -> DataFrame:
         F.col("left_id").alias("id"), F.unix_millis("left_ts").alias("ts"), F.col("left_amount").alias("amount"),
         F.unix_millis("right_ts").alias("right_ts"), "right_amount",
     )  # fmt: skip
-    return _joined(asked, left, right).select(F.to_json(ends).alias("value"))
+    return _join_sides(asked, left, right).select(F.to_json(ends).alias("value"))
 
 
 def _stream(spark: SparkSession, asked: dict[str, Any], topic: str) -> DataFrame:
@@ -91,7 +91,7 @@ def _stream(spark: SparkSession, asked: dict[str, Any], topic: str) -> DataFrame
     return opened.withWatermark("ts", f"{asked['lag']} seconds")
 
 
-def _joined(asked: dict[str, Any], left: DataFrame, right: DataFrame) -> DataFrame:
+def _join_sides(asked: dict[str, Any], left: DataFrame, right: DataFrame) -> DataFrame:
     within = f"INTERVAL {asked['within']} SECONDS"
     on = f"left.id = right.id AND right.ts BETWEEN left.ts - {within} AND left.ts + {within}"
     if asked["peer"] == FRAMES:

@@ -21,24 +21,24 @@ class Side(pw.Schema):
 
 
 def main() -> None:
-    """Run the join over the files of both sides, and tell how long it took or what came out."""
-    asked = json.loads(sys.argv[1])
+    """Run the join over the files of both sides, and print its duration or its rows."""
+    request = json.loads(sys.argv[1])
     launched = float(os.environ["WATERSMEET_BENCH_LAUNCHED"])
     left, right = (
-        pw.io.csv.read(f"{asked['folder']}/{side}", schema=Side, mode="static") for side in ("left", "right")
+        pw.io.csv.read(f"{request['folder']}/{side}", schema=Side, mode="static") for side in ("left", "right")
     )
-    within = asked["within"] * 1000
+    within = request["within"] * 1000
     joined = left.interval_join(right, left.ts, right.ts, pw.temporal.interval(-within, within), left.key == right.key)
     shown = joined.select(left.key, left.amount, right_amount=right.amount)
     ready = time.time()
     result: dict[str, Any] = {"start": round(ready - launched, 2)}
     rows: list[list[str]] = []
-    if asked["collect"]:
+    if request["collect"]:
         pw.io.subscribe(shown, lambda key, row, time, is_addition: rows.append([str(value) for value in row.values()]))
     else:
         pw.io.null.write(shown)
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
-    if asked["collect"]:
+    if request["collect"]:
         result["rows"] = rows
     result["run"] = round(time.time() - ready, 2)
     print("RESULT " + json.dumps(result), flush=True)

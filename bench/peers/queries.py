@@ -1,4 +1,4 @@
-"""The queries of the comparison in the words of each system, and which columns of their results are compared."""
+"""The queries of the comparison in the SQL of each system, and the columns of their results that are compared."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ STREAMS: Mapping[str, tuple[str, str, int]] = {
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A query: its streams, what Watersmeet and Flink are asked, and the columns whose values must be the same.
+class PeerQuery:
+    """A query: its streams, the SQL of Watersmeet and of Flink, and the columns whose values must be the same.
 
-    ``tables``: those of its streams that Watersmeet reads as tables, by their key. ``peers``: who takes part; ``rows``:
-    how many rows, or events, it is timed with: a minute for Flink, but of q7 and q9, for which it keeps every bid, as
-    many as its heap takes.
+    ``tables``: those of its streams that Watersmeet reads as tables, by their key. ``peers``: the systems that run it.
+    ``rows``: the rows, or events, of the timed run: a minute for Flink, except for q7 and q9, where Flink keeps every
+    bid and the heap limits their number.
     """
 
     name: str
@@ -84,10 +84,10 @@ class Compared:
 _TUMBLE = "TABLE(TUMBLE(TABLE {}, DESCRIPTOR(`at`), INTERVAL '10' SECOND))"
 _HOP = "TABLE(HOP(TABLE bid, DESCRIPTOR(`at`), INTERVAL '2' SECOND, INTERVAL '10' SECOND))"
 
-QUERIES: Mapping[str, Compared] = {
+QUERIES: Mapping[str, PeerQuery] = {
     query.name: query
     for query in (
-        Compared(
+        PeerQuery(
             "interval",
             f"two streams by key within {WITHIN} s",
             SIDES,
@@ -99,7 +99,7 @@ QUERIES: Mapping[str, Compared] = {
             peers=PEERS,
             rows=8_000_000,
         ),
-        Compared(
+        PeerQuery(
             "q3",
             "sellers of three states with auctions of a category",
             ("person", "auction"),
@@ -111,7 +111,7 @@ QUERIES: Mapping[str, Compared] = {
             ("person",),
             rows=200_000_000,
         ),
-        Compared(
+        PeerQuery(
             "q4",
             "the average of the winning prices of each category",
             ("auction", "bid"),
@@ -123,7 +123,7 @@ QUERIES: Mapping[str, Compared] = {
             " GROUP BY a.id, a.category) GROUP BY category",
             ("category", "final"),
         ),
-        Compared(
+        PeerQuery(
             "q5",
             "the auctions with most bids of each sliding window",
             ("bid",),
@@ -139,7 +139,7 @@ QUERIES: Mapping[str, Compared] = {
             ("auction", "n"),
             rows=16_000_000,
         ),
-        Compared(
+        PeerQuery(
             "q7",
             "the highest bid of each window",
             ("bid",),
@@ -151,7 +151,7 @@ QUERIES: Mapping[str, Compared] = {
             ("auction", "price", "bidder"),
             rows=4_000_000,
         ),
-        Compared(
+        PeerQuery(
             "q8",
             "people who open auctions in the window in which they come",
             ("person", "auction"),
@@ -165,7 +165,7 @@ QUERIES: Mapping[str, Compared] = {
             ("id", "name"),
             rows=200_000_000,
         ),
-        Compared(
+        PeerQuery(
             "q9",
             "the winning bid of each auction",
             ("auction", "bid"),
@@ -177,7 +177,7 @@ QUERIES: Mapping[str, Compared] = {
             ("id", "seller", "bidder", "final"),
             rows=8_000_000,
         ),
-        Compared(
+        PeerQuery(
             "q13",
             "bids with what a table has for them",
             ("bid", TABLE),
@@ -188,7 +188,7 @@ QUERIES: Mapping[str, Compared] = {
             ("auction", "bidder", "price", "value"),
             (TABLE,),
         ),
-        Compared(
+        PeerQuery(
             "q20",
             "bids with their auctions, of a category",
             ("auction", "bid"),

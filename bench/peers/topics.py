@@ -1,7 +1,7 @@
 """The interval join from two topics into a third: the same records, on one broker, for every system that reads Kafka.
 
-Whether results agree is seen on few rows, one by one, and on all of them by their number. A run begins when its process
-is launched, with all records there, and ends when the last joined record is in the topic.
+Results are compared row by row on few rows, and by their number on all rows. A run begins when its process is launched,
+after all records were sent, and ends when the last joined record is in the topic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORKERS, FRAMES = "watersmeet-workers", "watersmeet-frames"
 PEERS = (WATERSMEET, WORKERS, FRAMES, FLINK, jvm.KAFKA_STREAMS, jvm.HAZELCAST)
 FLINK_PYTHON = TREE / ".venv-peers-flink" / "bin" / "python"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
-"""The latest there is: none was made for Flink 2.3, with which this one was seen to work."""
+"""The latest release. It was made for Flink 2.2 and also works with Flink 2.3."""
 PARTITIONS = 2
 READY = "ready"
 BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
@@ -42,9 +42,9 @@ BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 @dataclass(frozen=True)
 class Join:
-    """Two topics, the one that their join goes to, and its bound and lag in seconds.
+    """Two topics, the topic of their join, and its bound and lag in seconds.
 
-    ``batch``: how many records a batch takes at most, of a system that has batches; 0: all that are there.
+    ``batch``: the most records of a batch, in a system that has batches; 0: all available ones.
     """
 
     peer: str
@@ -57,17 +57,17 @@ class Join:
     batch: int = 0
 
 
-def missing(peer: str) -> str | None:
+def absence_reason(peer: str) -> str | None:
     """The reason why a system cannot take part, or None."""
     if peer in jvm.PACKAGES:
-        return jvm.missing(peer)
+        return jvm.absence_reason(peer)
     if peer == FLINK and not FLINK_PYTHON.exists():
         return "Flink is not installed: `make bench-peers` does that"
     return None
 
 
-class Running(AbstractContextManager["Running"]):
-    """A system that runs a join, until this is left."""
+class JoinProcess(AbstractContextManager["JoinProcess"]):
+    """A system that runs a join as long as this context is open."""
 
     def __init__(self, join: Join) -> None:
         self.join = join
@@ -91,30 +91,30 @@ class Running(AbstractContextManager["Running"]):
         self._folder.cleanup()
 
     def wait_until_ready(self) -> None:
-        """Wait until it says that it runs."""
+        """Wait until it reports that it runs."""
         assert self.process.stdout is not None
         if not any(line.strip() == READY for line in self.process.stdout):
             raise RuntimeError(f"{self.join.peer} has ended before it began: {self.errors}")
 
     @property
     def errors(self) -> str:
-        """The last of what it has said of problems."""
+        """The last lines of its standard error."""
         return "; ".join(self._errors.read_text("utf-8", "replace").strip().splitlines()[-3:])
 
     def _command(self, folder: Path) -> list[str]:
-        asked, join = asdict(self.join), self.join
+        request, join = asdict(self.join), self.join
         if join.peer in jvm.PACKAGES:
             ends = [join.address, join.left, join.right, join.joined, *(str(1000 * s) for s in (join.within, join.lag))]
             return jvm.command(join.peer, *ends, str(folder))
         if join.peer != FLINK:
-            return [sys.executable, "-m", "bench.peers.our_topics", json.dumps(asked)]
+            return [sys.executable, "-m", "bench.peers.our_topics", json.dumps(request)]
         (jar,) = fetch_jars([FLINK_CONNECTOR], os.environ, is_whole=True)
         job = TREE / "bench" / "peers" / "flink_topics.py"
-        return [str(FLINK_PYTHON), str(job), json.dumps({**asked, "jar": str(jar)})]
+        return [str(FLINK_PYTHON), str(job), json.dumps({**request, "jar": str(jar)})]
 
 
 def fill(address: str, workload: Workload) -> dict[str, str]:
-    """Send the rows of both sides to topics of their own, batch by batch; gives the topic of each side."""
+    """Send the rows of both sides to their own topics, batch by batch; returns the topic of each side."""
     names = {side: f"{workload.rows}-{side}" for side in SIDES}
     for name in names.values():
         topics.create(address, name, PARTITIONS)
@@ -139,15 +139,15 @@ def _produce(producer: Producer, topic: str, value: str, key: str, partition: in
         producer.produce(topic, value, key, partition)
 
 
-def expected(workload: Workload) -> int:
+def count_results(workload: Workload) -> int:
     """The number of rows that the join gives, times in milliseconds as in the topics."""
     folder = data_of(workload)
     # `epoch_ms` would round.
     left, right = (f"(SELECT id, epoch_us(ts) // 1000 AS ts FROM '{folder / side}/*.parquet')" for side in SIDES)
     bound = f"r.ts BETWEEN l.ts - {workload.within * 1000} AND l.ts + {workload.within * 1000}"
     with duckdb.connect() as connection:
-        found = connection.execute(f"SELECT count(*) FROM {left} l JOIN {right} r ON l.id = r.id AND {bound}")
-        return int((found.fetchone() or (0,))[0])
+        count = connection.execute(f"SELECT count(*) FROM {left} l JOIN {right} r ON l.id = r.id AND {bound}")
+        return int((count.fetchone() or (0,))[0])
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ class Run:
 
 
 def run(join: Join, results: int, limit: float = 600) -> Run:
-    """Run a join until so many results are in its topic."""
+    """Run a join until this many results are in its topic."""
     topics.create(join.address, join.joined, PARTITIONS, **BROKERS_TIME)
-    with Running(join) as running, Peak(running.process.pid) as peak:
+    with JoinProcess(join) as running, Peak(running.process.pid) as peak:
         running.wait_until_ready()
         start, quarter, there = time.time() - running.launched, 0.0, 0
         with Ends(join.address, join.joined) as ends:
@@ -192,19 +192,19 @@ class Ends(AbstractContextManager["Ends"]):
         self._consumer.close()
 
     def count(self) -> int:
-        """The number of them."""
+        """The number of records."""
         return sum(self._consumer.get_watermark_offsets(part, timeout=30)[1] for part in self._parts)
 
 
-def joined_rows(join: Join, results: int) -> list[list[Any]]:
-    """The rows that a join gives, so many."""
+def collect_rows(join: Join, results: int) -> list[list[Any]]:
+    """The rows of a join that has this many."""
     run(join, results)
     columns: Sequence[str] = ("id", "amount", "right_amount")
     return [[record.row[name] for name in columns] for record in topics.read(join.address, join.joined)]
 
 
 def within(workload: Workload, peer: str, address: str, names: dict[str, str], label: str) -> Join:
-    """The join of a workload for a system, into a topic of its own."""
+    """The join of a workload for a system, into its own topic."""
     batch = max(100_000, workload.rows // workload.batches)
     joined = f"{workload.rows}-{peer}-{label}"
     return Join(peer, address, names["left"], names["right"], joined, workload.within, LAG_SECONDS, batch)

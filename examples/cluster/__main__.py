@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from examples.cluster.job import imported_from, join_streams
+from examples.cluster.job import join_streams, package_files
 from examples.cluster.standalone import DRIVER, HOST, package_zip, standalone_cluster
 
 from watersmeet.spark.session import session
@@ -80,7 +80,7 @@ def main() -> None:
             print(f"On {master}:", flush=True)
             run(there, master, shipped)
             spark = session(master, conf=shipped, log=folder / "spark.log")
-            print(f"The executors import {', '.join(imported_from(spark))}.", flush=True)
+            print(f"The executors import {', '.join(package_files(spark))}.", flush=True)
             join_streams(spark, there.parent / "data", folder / "in_python")
             spark.stop()
         expected = rows(here.parent / "joined")

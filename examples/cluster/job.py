@@ -29,7 +29,7 @@ def join_streams(spark: SparkSession, data: Path, out: Path) -> None:
     query.awaitTermination()
 
 
-def imported_from(spark: SparkSession) -> set[str]:
+def package_files(spark: SparkSession) -> set[str]:
     """The files that the executors import the package from; its data must be found beside its code."""
 
     # A function inside a function goes to the executors as it is, so they need no module of this name.

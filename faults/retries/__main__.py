@@ -1,9 +1,9 @@
-"""``make retries``: attempts of tasks that fail at every point of a batch, and the rows of an undisturbed run.
+"""``make retries``: fail attempts of tasks at every point of a batch, and compare the rows with an undisturbed run.
 
 Two executors run a query of every family. In every batch the first attempt of its tasks fails, is so slow that another
-one is started beside it, or loses its executor: around each kind of request to the state, before and after the state is
-committed; and the sink fails before and after it has written. Failed tasks are repeated on the other executor. In the
-middle the query is started again. All rows must be there once, and the state must be whole.
+one is started in parallel, or loses its executor: around each kind of request to the state, and before and after the
+commit of the state; the sink fails before and after it has written. Failed tasks are retried on the other executor. The
+query is restarted halfway. Every row must be there exactly once, and the state must be complete.
 
     .venv/bin/python -m faults.retries --only interval --kinds fail --batches 8
 """
@@ -37,7 +37,7 @@ KINDS: tuple[Kind, ...] = ("fail", "slow", "lose")
 ROWS = 40
 """Rows of a stream in a batch."""
 STARTS = 12
-"""So often a query is started at most: a sink that fails ends it."""
+"""The most starts of a query: a sink that fails ends it."""
 HOST = "127.0.0.1"
 CONF = {
     "spark.driver.bindAddress": HOST,
@@ -56,8 +56,8 @@ CONF = {
 }
 EXCLUDED = {
     "spark.excludeOnFailure.enabled": "true",
-    # A task that failed is repeated elsewhere, on the same machine; an executor on which many have failed is still one
-    # of two.
+    # A failed task is retried on the other executor of the same machine; an executor with many failed tasks is still
+    # used, because there are only two.
     "spark.excludeOnFailure.task.maxTaskAttemptsPerNode": "7",
     "spark.task.maxFailures": "8",
     "spark.excludeOnFailure.stage.maxFailedTasksPerExecutor": "1000000",
@@ -89,7 +89,7 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether every row is there once and the state is whole, though something happened."""
+        """Whether every row is there once and the state is complete, and at least one fault happened."""
         return self.rows > 0 and not self.lost and not self.doubled and not self.problems and self.struck.total() > 0
 
 
@@ -133,26 +133,26 @@ class Retries:
         self.expected = expected
 
     def outcome(self, query: str, kind: Kind, number: int) -> Outcome:
-        """Run a query; ``number`` decides at which points first attempts are disturbed."""
-        found = Outcome(query, kind)
-        # To start an executor takes as long as some batches.
+        """Run a query; ``number`` chooses the points at which first attempts fail."""
+        outcome = Outcome(query, kind)
+        # The start of an executor takes as long as several batches.
         every = {"none": 1, "fail": 1, "slow": 2, "lose": 4}[kind]
         name = query.replace(" ", "-")
         log = self.folder / f"{kind}-{name}.log"
         if query not in self.expected:
-            self.expected[query] = self._run(query, Fault("none", log), f"none-{name}", found)
+            self.expected[query] = self._run(query, Fault("none", log), f"none-{name}", outcome)
         expected = self.expected[query]
-        actual = self._run(query, Fault(kind, log, number, every), f"{kind}-{name}", found)
-        found.rows, found.lost, found.doubled = (
+        actual = self._run(query, Fault(kind, log, number, every), f"{kind}-{name}", outcome)
+        outcome.rows, outcome.lost, outcome.doubled = (
             expected.total(),
             (expected - actual).total(),
             (actual - expected).total(),
         )
-        found.struck.update(log.read_text().splitlines() if log.exists() else ())
-        return found
+        outcome.struck.update(log.read_text().splitlines() if log.exists() else ())
+        return outcome
 
-    def _run(self, query: str, fault: Fault, name: str, found: Outcome) -> Counter[str]:
-        """The rows of a query that is stopped in the middle; what its state lacks goes into the outcome."""
+    def _run(self, query: str, fault: Fault, name: str, outcome: Outcome) -> Counter[str]:
+        """The rows of a query that is stopped halfway; rows missing in its state are added to the outcome."""
         work = self.folder / name
         sink = Sink(work / "rows", is_failing=fault.kind == "fail")
         half = self.batches // 2 + 1
@@ -161,15 +161,15 @@ class Retries:
             write_rows(work / "data", batches, ROWS)
             starts = self._start(query, fault, work, sink)
             if fault.kind != "none":
-                found.starts += starts
-        found.problems += [
+                outcome.starts += starts
+        outcome.problems += [
             str(row.problem) for row in open_state(str(work / "checkpoint"), self.spark).problems.collect()
         ]
-        found.struck.update(f"{fault.kind} {point}" for _, point in sink.failed)
+        outcome.struck.update(f"{fault.kind} {point}" for _, point in sink.failed)
         return sink.rows()
 
     def _start(self, query: str, fault: Fault, work: Path, sink: Sink) -> int:
-        """Let a query take all that is there; gives how often it was started."""
+        """Run a query over all available input; returns how often it was started."""
         for start in range(1, STARTS + 1):
             FailingProcessor.current = fault
             frame = ws.sql(script(query, work / "data"), spark=self.spark)
@@ -185,11 +185,11 @@ class Retries:
         raise RuntimeError(f"{query} did not end after {STARTS} starts")
 
 
-def disturbed(
+def run_queries(
     queries: Sequence[str], kind: Kind, batches: int, folder: Path, expected: dict[str, Counter[str]]
 ) -> Iterator[Outcome]:
-    """Run queries with disturbed first attempts, in an application of their own."""
-    # Executors run elsewhere, and must find this package.
+    """Run queries with failing first attempts, in their own application."""
+    # Executors run in other folders, and must find this package.
     paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
     conf = CONF | (SPECULATED if kind == "slow" else EXCLUDED) | {"spark.executorEnv.PYTHONPATH": paths}
     spark = session("local-cluster[2,1,640]", conf=conf, log=folder / f"{kind}.spark.log")
@@ -201,7 +201,7 @@ def disturbed(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Disturb what is asked for, and show what became of it."""
+    """Run the requested queries with faults, and print their outcomes."""
     options = _options(arguments)
     compiler.ShardProcessor = FailingProcessor
     with TemporaryDirectory(prefix="watersmeet-retries-", ignore_cleanup_errors=True) as temporary:
@@ -210,25 +210,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         outcomes: list[Outcome] = []
         expected: dict[str, Counter[str]] = {}
         for kind in options.kinds:
-            for one in disturbed(options.only, kind, options.batches, folder, expected):
-                outcomes.append(one)
-                verdict = "right" if one.is_right else "WRONG" if one.struck.total() else "never struck, more --batches"
-                print(f"{one.query}, {one.kind}: {verdict}", flush=True)
+            for outcome in run_queries(options.only, kind, options.batches, folder, expected):
+                outcomes.append(outcome)
+                failure = "WRONG" if outcome.struck.total() else "never struck, more --batches"
+                verdict = "right" if outcome.is_right else failure
+                print(f"{outcome.query}, {outcome.kind}: {verdict}", flush=True)
     Console(width=150).print(table(outcomes))
-    struck = Counter(point for one in outcomes for point in one.struck.elements())
+    struck = Counter(point for outcome in outcomes for point in outcome.struck.elements())
     for point, times in sorted(struck.items()):
         print(f"{times} x {point}")
-    sys.exit(0 if all(one.is_right for one in outcomes) else 1)
+    sys.exit(0 if all(outcome.is_right for outcome in outcomes) else 1)
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
     """The outcomes, a row each."""
-    found = Table("query", "faults", "starts", "rows", "lost", "doubled", "state")
-    for one in outcomes:
-        numbers = (one.struck.total(), one.starts, one.rows, one.lost, one.doubled)
-        problems = "; ".join(one.problems) or "whole"
-        found.add_row(f"{one.query}, {one.kind}", *map(str, numbers), problems, style="" if one.is_right else "red")
-    return found
+    result = Table("query", "faults", "starts", "rows", "lost", "doubled", "state")
+    for outcome in outcomes:
+        numbers = (outcome.struck.total(), outcome.starts, outcome.rows, outcome.lost, outcome.doubled)
+        problems = "; ".join(outcome.problems) or "whole"
+        result.add_row(
+            f"{outcome.query}, {outcome.kind}", *map(str, numbers), problems, style="" if outcome.is_right else "red"
+        )
+    return result
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -238,7 +241,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=list(QUERIES), default=list(QUERIES), metavar="QUERY")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--batches", type=int, default=len(POINTS) + 2)
-    parser.add_argument("--folder", type=Path, help="where all of it is done, and stays; else in a temporary folder")
+    parser.add_argument(
+        "--folder", type=Path, help="a folder for all files, which stay there; default: a temporary folder"
+    )
     return parser.parse_args(arguments)
 
 

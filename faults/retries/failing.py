@@ -1,6 +1,6 @@
 """Faults of first attempts in Spark's workers: they fail, are slow, or their executor ends.
 
-A batch has a point at which that happens: around a kind of request to the state, before the state is committed, or
+A batch has a point at which that happens: around a kind of request to the state, before the commit of the state, or
 after it, when rows are on their way to the sink.
 """
 
@@ -24,9 +24,9 @@ POINTS = (
     "after commit", "before commit", "before read", "after write", "after read", "before write", "before remove",
     "after remove",
 )  # fmt: skip
-"""Those of a task. The first are those that tests in short must see."""
+"""The points of a task. Short tests must cover the first ones."""
 SLOW_SECONDS = 20.0
-"""The time that a slow task waits, unless Spark ends it since another attempt was quicker."""
+"""The time that a slow task waits, unless Spark ends it because another attempt was quicker."""
 Kind = Literal["none", "fail", "slow", "lose"]
 
 
@@ -34,7 +34,7 @@ Kind = Literal["none", "fail", "slow", "lose"]
 class Fault:
     """The fault of the first attempts of a batch, and the file in which they record it.
 
-    ``every``: in one batch of so many; ``first``: the point of batch 0, from which others follow in turn.
+    ``every``: one batch in this many has the fault; ``first``: the point of batch 0; later batches take the next ones.
     """
 
     kind: Kind
@@ -43,7 +43,7 @@ class Fault:
     every: int = 1
 
     def strike(self, point: str) -> None:
-        """Let it happen, if this is the point and the attempt."""
+        """Apply the fault, if this is its point and its attempt."""
         context = TaskContext.get()
         if context is None or self.kind == "none" or context.attemptNumber():
             return
@@ -61,11 +61,11 @@ class Fault:
         time.sleep(SLOW_SECONDS)
 
     def _is_chosen(self, batch: int, partition: int) -> bool:
-        """Whether it happens to that task: the first that comes to the point, and no other one of the batch.
+        """Whether the fault happens to this task: the first of the batch that reaches the point, and no other.
 
-        The other task, or executor, goes on. If it ran where this one fails, Spark would let go of what that executor
-        still has of the state. With an executor, Spark loses its shuffle files and repeats the whole stage, whose
-        attempts count from 0 again: an executor is lost once per batch.
+        The other task, or executor, continues. If it ran on the executor that fails, Spark would unload the state that
+        this executor holds. With an executor, Spark loses its shuffle files and repeats the whole stage, whose attempts
+        count from 0 again: an executor is lost once per batch.
         """
         claim = self.log.with_suffix(f".{batch}")
         try:
@@ -77,7 +77,7 @@ class Fault:
 
 
 def _executor() -> int:
-    """The process of the executor whose worker this is."""
+    """The process of this worker's executor."""
     process = os.getppid()
     while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{process}/cmdline").read_bytes():
         process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
@@ -85,7 +85,7 @@ def _executor() -> int:
 
 
 class FailingProcessor(ShardProcessor):
-    """Ours, with a fault around its requests to the state; ``current`` is that of queries that are made now."""
+    """A shard processor with a fault around its requests to the state; ``current`` is the fault of new queries."""
 
     current: Fault
 
@@ -96,7 +96,7 @@ class FailingProcessor(ShardProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state."""
         super().init(handle)
-        self.state = _Watched(self.state, self.fault)
+        self.state = _FaultyState(self.state, self.fault)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
         """A batch of the shards of a group."""
@@ -104,8 +104,8 @@ class FailingProcessor(ShardProcessor):
         self.fault.strike("before commit")
 
 
-class _Watched:
-    """A map of a state whose requests are watched."""
+class _FaultyState:
+    """A map of a state whose requests may fail."""
 
     def __init__(self, state: Any, fault: Fault) -> None:
         self._state = state
@@ -113,9 +113,9 @@ class _Watched:
 
     def getValue(self, key: Any) -> Any:  # noqa: N802 - Spark's
         self._fault.strike("before read")
-        found = self._state.getValue(key)
+        value = self._state.getValue(key)
         self._fault.strike("after read")
-        return found
+        return value
 
     def updateValue(self, key: Any, value: Any) -> None:  # noqa: N802 - Spark's
         self._fault.strike("before write")
@@ -133,11 +133,11 @@ class _Watched:
 
 @dataclass(frozen=True)
 class AfterCommit:
-    """Lets rows of a result pass; Spark has committed the states of a task by the time all have."""
+    """Passes the rows of a result through; Spark has committed the states of a task after the last of them."""
 
     fault: Fault
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Let the rows of a task pass."""
+        """Pass the rows of a task through."""
         yield from batches
         self.fault.strike("after commit")

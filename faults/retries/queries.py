@@ -11,7 +11,7 @@ from typing import Any
 
 MINUTE = 60
 STARTED = 1_714_557_600
-"""The time when the first batch begins, in seconds; each is a minute long."""
+"""The time at which the first batch begins, in seconds; each is a minute long."""
 NAMES = ("ann", "bob", "cid", "dee", "eve", None)
 CITIES = ("oslo", "rome", "bern", "lima")
 
@@ -69,7 +69,7 @@ collect_list(id) AS ids FROM orders GROUP BY customer, session_window(t, '5 seco
 }
 """By family, or a kind of it."""
 ONE_BATCH_PER_START = ("lookup",)
-"""They have a clock among their sources, and Spark then takes all that is there in one batch."""
+"""Queries with a clock among their sources: Spark then reads all available files in one batch."""
 Rows = Mapping[str, list[dict[str, Any]]]
 
 
@@ -79,7 +79,7 @@ def script(query: str, data: Path) -> str:
 
 
 def rows_of(batch: int, count: int) -> Rows:
-    """The rows of a batch, by source: times are out of order, some are late, some have no key, some are twice there."""
+    """The rows of a batch, by source: times are out of order, some are late, some have no key, some are duplicates."""
     random = Random(batch)
     begin = STARTED + batch * MINUTE
 
@@ -105,8 +105,8 @@ def rows_of(batch: int, count: int) -> Rows:
     gone = [{"name": random.choice(NAMES[:-1]), "_change": "-"}] if batch % 2 else []
     zones = [{"city": random.choice(CITIES), "zone": random.randrange(9)} for _ in range(2)]
     torn = [{"city": random.choice(CITIES), "_change": "-"}] if batch % 3 == 2 else []
-    found = {"orders": orders, "deliveries": deliveries, "payments": payments}
-    return found | {"customers": [*people, *gone], "cities": [*zones, *torn]}
+    streams = {"orders": orders, "deliveries": deliveries, "payments": payments}
+    return streams | {"customers": [*people, *gone], "cities": [*zones, *torn]}
 
 
 def write_rows(data: Path, batches: range, count: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from tests.spark.frames import add_file, all_rows, end_of_input, rows_of, run_all, streamed
+from tests.spark.frames import add_file, all_rows, end_of_input, rows_of, run_all, stream_files
 
 import watersmeet as ws
 
@@ -133,8 +133,8 @@ def test_one_key_or_many_give_what_spark_gives(spark: SparkSession, keys: int, s
 
 def test_streams_with_spark_watermarks_give_the_answer_of_batches(spark: SparkSession, tmp_path: Path) -> None:
     left, right = both(spark)
-    lefts = streamed(tmp_path / "l", [left.where("a < 13"), left.where("a >= 13")]).withWatermark("t", "3 hours")
-    rights = streamed(tmp_path / "r", [right]).withWatermark("t", "3 hours")
+    lefts = stream_files(tmp_path / "l", [left.where("a < 13"), left.where("a >= 13")]).withWatermark("t", "3 hours")
+    rights = stream_files(tmp_path / "r", [right]).withWatermark("t", "3 hours")
     old_name: dict[str, Any] = {"marks": end_of_input(spark, tmp_path / "m", batch=1)}
     with pytest.warns(DeprecationWarning, match=r"`join\(marks=\)` is deprecated: use `join\(watermarks=\)`") as caught:
         joined = ws.join(lefts, rights, ON, within="10 minutes", how="full", **old_name)
@@ -156,11 +156,11 @@ def test_old_values_of_arguments_work_and_warn(spark: SparkSession) -> None:
 
 
 def test_unmatched_rows_come_with_the_watermark_that_expires_them(spark: SparkSession, tmp_path: Path) -> None:
-    lefts = streamed(
+    lefts = stream_files(
         tmp_path / "l",
         [rows(spark, LEFT, (1, 0, 10), (2, 5, 11)), rows(spark, LEFT, (3, 40, 12)), rows(spark, LEFT, (3, 41, 13))],
     )
-    rights = streamed(
+    rights = stream_files(
         tmp_path / "r",
         [rows(spark, RIGHT, (2, 6, 20)), rows(spark, RIGHT, (9, 12, 21)), rows(spark, RIGHT, (9, 17, 22))],
     )
@@ -199,7 +199,7 @@ def test_sql_over_frames(spark: SparkSession, tmp_path: Path) -> None:
     assert found.columns == ["id", "day", "next", "both"]
     assert rows_of(found) == rows_of(own)
 
-    streams = {"l": streamed(tmp_path / "l", [left]), "r": streamed(tmp_path / "r", [right])}
+    streams = {"l": stream_files(tmp_path / "l", [left]), "r": stream_files(tmp_path / "r", [right])}
     timed: dict[str, Any] = {name: stream.withWatermark("t", "1 hour") for name, stream in streams.items()}
     found = ws.sql(SQL, watermarks=end_of_input(spark, tmp_path / "m", "l.t", "r.t"), **timed)
     assert all_rows(found, tmp_path / "checkpoint") == rows_of(own)
@@ -222,8 +222,8 @@ def test_filters_apply_to_the_result_of_a_join(spark: SparkSession, where: str) 
 
 
 def test_rows_that_where_drops_still_move_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
-    lefts = streamed(tmp_path / "l", [rows(spark, LEFT, (1, 0, 10)), rows(spark, LEFT, (1, 60, 999))])
-    rights = streamed(tmp_path / "r", [rows(spark, RIGHT, (2, 0, 20)), rows(spark, RIGHT, (1, 60, 999))])
+    lefts = stream_files(tmp_path / "l", [rows(spark, LEFT, (1, 0, 10)), rows(spark, LEFT, (1, 60, 999))])
+    rights = stream_files(tmp_path / "r", [rows(spark, RIGHT, (2, 0, 20)), rows(spark, RIGHT, (1, 60, 999))])
     joined = ws.sql(
         "SELECT STREAM l.a, r.b FROM l FULL JOIN r WITHIN 10m ON l.id = r.id AND r.b < 100"
         " WHERE l.a < 100 OR l.a IS NULL",
@@ -261,7 +261,7 @@ def test_partitions_are_as_many_as_cores_by_default(spark: SparkSession, tmp_pat
     for name in (partitions, "spark.sql.execution.arrow.maxRecordsPerBatch"):
         other.conf.unset(name)
     before = other.conf.getAll
-    left, right = (streamed(tmp_path / f.columns[-1], [f]).withWatermark("t", "0 seconds") for f in both(other))
+    left, right = (stream_files(tmp_path / f.columns[-1], [f]).withWatermark("t", "0 seconds") for f in both(other))
     joined = ws.join(left, right, on="id", within="10 minutes", shards=5)
     found = run_all(joined.groupBy("id").count(), tmp_path / "checkpoint", mode="update")
     assert sorted(map(tuple, found[0])) == [(1, 3), (4, 1)]

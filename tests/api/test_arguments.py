@@ -110,14 +110,14 @@ def test_one_length_of_time_in_all_its_forms(frame: DataFrame, within: Any) -> N
 def test_a_pair_says_how_far_before_and_after(frame: DataFrame) -> None:
     other = frame.selectExpr("3 - id AS key", "t AS at")
 
-    def joined(within: Any) -> DataFrame:
+    def join(within: Any) -> DataFrame:
         return ws.join(frame, other, "left.id = right.key", within=within, left_time="t", right_time="at")
 
-    after, before = joined(("0s", "30 minutes")), joined((timedelta(minutes=30), timedelta(0)))
+    after, before = join(("0s", "30 minutes")), join((timedelta(minutes=30), timedelta(0)))
     found = after.selectExpr("'after' AS which", "id").union(before.selectExpr("'before'", "id"))
     assert sorted(rows_of(found)) == ["('after', 1)", "('before', 2)"]
     assert "right.at >= left.t\n" in ws.explain(after)
-    assert "right.at >= left.t + 10 min" in ws.explain(joined(("-10 minutes", "30 minutes")))
+    assert "right.at >= left.t + 10 min" in ws.explain(join(("-10 minutes", "30 minutes")))
 
 
 def test_names_of_frames_compare_without_case(frame: DataFrame) -> None:

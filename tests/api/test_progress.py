@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.frames import add_file, streamed
+from tests.spark.frames import add_file, stream_files
 
 import watersmeet as ws
 from watersmeet import WatersmeetError
@@ -29,8 +29,8 @@ def minute(number: int) -> datetime:
 
 
 def test_progress_is_reported_as_values_also_after_an_empty_batch(spark: SparkSession, tmp_path: Path) -> None:
-    a = streamed(tmp_path / "a", [rows(spark, (1, 0), (2, 30), (1, 1), (3, 31))])
-    b = streamed(tmp_path / "b", [rows(spark, (1, 5), (9, 40), (9, 41))])
+    a = stream_files(tmp_path / "a", [rows(spark, (1, 0), (2, 30), (1, 1), (3, 31))])
+    b = stream_files(tmp_path / "b", [rows(spark, (1, 5), (9, 40), (9, 41))])
     joined = ws.join(
         a.withWatermark("t", "5 minutes"), b.withWatermark("t", "0 seconds"), "left.id = right.id",
         within="10 minutes", how="left", shards=1,
@@ -56,8 +56,8 @@ def test_progress_is_reported_as_values_also_after_an_empty_batch(spark: SparkSe
 
 
 def test_the_slow_side_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    a = streamed(tmp_path / "a", [rows(spark, (1, 0), (2, 30))])
-    b = streamed(tmp_path / "b", [rows(spark, (1, 5))])
+    a = stream_files(tmp_path / "a", [rows(spark, (1, 0), (2, 30))])
+    b = stream_files(tmp_path / "b", [rows(spark, (1, 5))])
     joined = ws.join(
         a.withWatermark("t", "0 seconds"), b.withWatermark("t", "0 seconds"), "left.id = right.id", within="10 minutes"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from tests.spark.frames import add_file, all_rows, end_of_input, rows_of, run_all, streamed
+from tests.spark.frames import add_file, all_rows, end_of_input, rows_of, run_all, stream_files
 
 import watersmeet as ws
 from watersmeet import WatersmeetError
@@ -38,7 +38,7 @@ LEFT JOIN c ON a.id = c.id AND c.c_time BETWEEN a.a_time AND a.a_time + INTERVAL
 """
 
 
-def chained(first: DataFrame, second: DataFrame, third: DataFrame, marks: DataFrame | None = None) -> DataFrame:
+def join_three(first: DataFrame, second: DataFrame, third: DataFrame, marks: DataFrame | None = None) -> DataFrame:
     pairs = ws.join(first, second, on="id", within="10 minutes", how="left")
     triples = ws.join(
         pairs, third, on="id", within=("0s", "15 minutes"), how="left", left_time="a_time", watermarks=marks
@@ -52,21 +52,25 @@ def test_a_join_of_a_join_gives_what_one_query_gives(
     named = dict(zip("abc", three, strict=True))
     a, b, c = (f.withWatermark(f"{n}_time", "0 seconds") for n, f in named.items())
     expected = rows_of(ws.sql(CHAIN, a=a, b=b, c=c))
-    assert rows_of(chained(a, b, c)) == expected
+    assert rows_of(join_three(a, b, c)) == expected
 
     streams = [
-        streamed(tmp_path / n, [f.where(f"{n} % 2 = 0"), f.where(f"{n} % 2 = 1")]).withWatermark(f"{n}_time", "3 hours")
+        stream_files(tmp_path / n, [f.where(f"{n} % 2 = 0"), f.where(f"{n} % 2 = 1")]).withWatermark(
+            f"{n}_time", "3 hours"
+        )
         for n, f in named.items()
     ]
     ends = end_of_input(spark, tmp_path / "m", "left/left.a_time", "left/right.b_time", "right.c_time", batch=1)
-    assert all_rows(chained(*streams, marks=ends), tmp_path / "checkpoint") == expected
+    assert all_rows(join_three(*streams, marks=ends), tmp_path / "checkpoint") == expected
 
 
 def test_the_outer_join_waits_for_the_sources_of_the_inner_one(spark: SparkSession, tmp_path: Path) -> None:
     """Were the watermark taken from the rows of the result, `b` would be late when the slow side comes up."""
-    first = streamed(tmp_path / "a", [rows(spark, "a_time", "a", (1, 0), (2, 50)), rows(spark, "a_time", "a", (9, 90))])
-    second = streamed(tmp_path / "b", [rows(spark, "b_time", "b", (2, 51)), rows(spark, "b_time", "b", (1, 1))])
-    third = streamed(tmp_path / "c", [rows(spark, "c_time", "c", (9, 0)), rows(spark, "c_time", "c", (1, 2))])
+    first = stream_files(
+        tmp_path / "a", [rows(spark, "a_time", "a", (1, 0), (2, 50)), rows(spark, "a_time", "a", (9, 90))]
+    )
+    second = stream_files(tmp_path / "b", [rows(spark, "b_time", "b", (2, 51)), rows(spark, "b_time", "b", (1, 1))])
+    third = stream_files(tmp_path / "c", [rows(spark, "c_time", "c", (9, 0)), rows(spark, "c_time", "c", (1, 2))])
     pairs = ws.join(
         first.withWatermark("a_time", "0 seconds"), second.withWatermark("b_time", "2 hours"), "id", within="10 minutes"
     )
@@ -80,7 +84,8 @@ def test_the_outer_join_waits_for_the_sources_of_the_inner_one(spark: SparkSessi
 
 def test_every_call_takes_results_of_every_other(three: tuple[DataFrame, ...], tmp_path: Path) -> None:
     streams = {
-        n: streamed(tmp_path / n, [f]).withWatermark(f"{n}_time", "1 minute") for n, f in zip("abc", three, strict=True)
+        n: stream_files(tmp_path / n, [f]).withWatermark(f"{n}_time", "1 minute")
+        for n, f in zip("abc", three, strict=True)
     }
     a, b, c = streams.values()
     made = {
@@ -114,7 +119,8 @@ def test_every_call_takes_results_of_every_other(three: tuple[DataFrame, ...], t
 
 def test_settings_of_a_whole_query_must_agree_in_all_of_it(three: tuple[DataFrame, ...], tmp_path: Path) -> None:
     a, b, c = (
-        streamed(tmp_path / n, [f]).withWatermark(f"{n}_time", "1 minute") for n, f in zip("abc", three, strict=True)
+        stream_files(tmp_path / n, [f]).withWatermark(f"{n}_time", "1 minute")
+        for n, f in zip("abc", three, strict=True)
     )
     limited = ws.join(a, b, "id", within="1 hour", max_rows=10)
     with pytest.raises(WatersmeetError, match="max_rows = "):

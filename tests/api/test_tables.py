@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from tests.spark.frames import run_all, streamed
+from tests.spark.frames import run_all, stream_files
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
@@ -36,9 +36,9 @@ QUERIES = (
 )
 
 
-def given(spark: SparkSession, folder: Path, schema: str, *batches: Sequence[tuple[object, ...]]) -> DataFrame:
+def stream_of(spark: SparkSession, folder: Path, schema: str, *batches: Sequence[tuple[object, ...]]) -> DataFrame:
     """Rows as a stream of these batches."""
-    return streamed(folder, [spark.createDataFrame(rows, schema) for rows in batches])
+    return stream_files(folder, [spark.createDataFrame(rows, schema) for rows in batches])
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -68,7 +68,7 @@ def test_columns_that_no_join_makes_null_are_not_nullable(query: str, spark: Spa
 def test_a_table_that_never_changes_is_looked_up(
     how: str, alone: list[tuple[object, ...]], spark: SparkSession, tmp_path: Path
 ) -> None:
-    stream = given(spark, tmp_path / "s", "id BIGINT, v STRING", [(1, "a"), (2, "b"), (3, "c"), (9, "d")])
+    stream = stream_of(spark, tmp_path / "s", "id BIGINT, v STRING", [(1, "a"), (2, "b"), (3, "c"), (9, "d")])
     table = spark.createDataFrame([(1, "x"), (2, "y"), (2, "z")], "id BIGINT, name STRING")
     text = f"SELECT STREAM s.id, s.v, t.name FROM s {how}JOIN t ON s.id = t.id WHERE s.id < 9"
     rows = [row for batch in run_all(ws.sql(text, s=stream, t=table), tmp_path / "c") for row in batch]
@@ -76,7 +76,7 @@ def test_a_table_that_never_changes_is_looked_up(
 
 
 def test_a_table_that_never_changes_has_no_changes(spark: SparkSession, tmp_path: Path) -> None:
-    stream = given(spark, tmp_path / "s", "id BIGINT, v STRING", [(1, "a")])
+    stream = stream_of(spark, tmp_path / "s", "id BIGINT, v STRING", [(1, "a")])
     table = spark.createDataFrame([(1, "x")], "id BIGINT, name STRING")
     text = """
     CREATE TABLE s (id BIGINT, v STRING, PRIMARY KEY (id));
@@ -91,9 +91,9 @@ def test_a_table_that_never_changes_has_no_changes(spark: SparkSession, tmp_path
 
 def test_the_changes_of_a_join_come_out_with_their_signs(spark: SparkSession, tmp_path: Path) -> None:
     changes = ([(1, 7, "+"), (2, 7, "+")], [(2, 7, "-"), (3, 8, "+")])
-    orders = given(spark, tmp_path / "orders", "id BIGINT, customer BIGINT, _change STRING", *changes)
+    orders = stream_of(spark, tmp_path / "orders", "id BIGINT, customer BIGINT, _change STRING", *changes)
     upserts = ([(7, "Ann"), (8, "Bob")], [(7, "Anna")])
-    customers = given(spark, tmp_path / "customers", "id BIGINT, name STRING", *upserts)
+    customers = stream_of(spark, tmp_path / "customers", "id BIGINT, name STRING", *upserts)
     text = """
     CREATE TABLE orders (id BIGINT, customer BIGINT);
     CREATE TABLE customers (id BIGINT, name STRING, PRIMARY KEY (id));
@@ -107,7 +107,7 @@ def test_the_changes_of_a_join_come_out_with_their_signs(spark: SparkSession, tm
 
 
 def test_an_aggregate_over_what_spark_would_cast_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    stream = given(spark, tmp_path / "s", "id BIGINT, v STRING", [(1, "a")])
+    stream = stream_of(spark, tmp_path / "s", "id BIGINT, v STRING", [(1, "a")])
     with pytest.raises(WatersmeetError) as refused:
         ws.sql("SELECT TABLE id, sum(upper(v)) AS total FROM s GROUP BY id", s=stream)
     assert refused.value.refusals[0].condition == "TYPE_MISMATCH"
@@ -115,7 +115,7 @@ def test_an_aggregate_over_what_spark_would_cast_is_refused(spark: SparkSession,
 
 
 def test_an_order_of_what_has_none_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    stream = given(spark, tmp_path / "s", "id BIGINT, v ARRAY<BIGINT>", [(1, [1])])
+    stream = stream_of(spark, tmp_path / "s", "id BIGINT, v ARRAY<BIGINT>", [(1, [1])])
     with pytest.raises(WatersmeetError) as refused:
         ws.sql("SELECT TABLE id FROM s ORDER BY v DESC LIMIT 3", s=stream)
     assert refused.value.refusals[0].condition == "TYPE_MISMATCH"

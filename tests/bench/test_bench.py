@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from bench.beside import beside, table
+from bench.compare import compare_trees, table
 from bench.contender import Run, measure, serve
 from bench.data import Workload
 from bench.floor import Floor
@@ -95,14 +95,14 @@ def test_growth_has_every_point_that_was_requested() -> None:
 def test_some_runs_of_a_section() -> None:
     seen: list[str] = []
 
-    def measured(run: Run) -> Measured:
+    def measure(run: Run) -> Measured:
         seen.append(run.label)
         return {"results": 1}
 
-    Bench(TINY, measured, lambda _: None, only="keys").section("growth")
+    Bench(TINY, measure, lambda _: None, only="keys").section("growth")
     assert seen and all("keys" in label for label in seen)
     seen.clear()
-    Bench(TINY, measured, lambda _: None, without="rocksdb").section("throughput")
+    Bench(TINY, measure, lambda _: None, without="rocksdb").section("throughput")
     assert seen == ["floor", "watersmeet", "watersmeet-frames", "watersmeet-frames-wide", MEMORY]
 
 
@@ -170,10 +170,10 @@ def test_the_floor_is_an_operator() -> None:
 
 
 def test_the_best_format_on_rocksdb_is_taken() -> None:
-    def measured(run: Run) -> Measured:
+    def measure(run: Run) -> Measured:
         return {"rows_per_second": 5 if run.contender == "spark-rocksdb-3" else 2, "results": 1}
 
-    found = Bench(TINY, measured, lambda _: None).section("throughput")
+    found = Bench(TINY, measure, lambda _: None).section("throughput")
     assert found[-1]["label"] == "spark-rocksdb-3"
 
 
@@ -194,11 +194,11 @@ def test_contenders_must_agree(how: str, ours: int, theirs: int, agree: bool) ->
 def test_two_trees_are_measured_in_turn() -> None:
     other, seen = Path("/other"), list[Path]()
 
-    def measured(run: Run, tree: Path) -> Measured:
+    def measure(run: Run, tree: Path) -> Measured:
         seen.append(tree)
         return {"median": 0.3 if tree == TREE else 0.2, "results": 7}
 
-    found = list(beside(other, ["throughput"], TINY, 2, measured))
+    found = list(compare_trees(other, ["throughput"], TINY, 2, measure))
     assert [m.run.contender for m in found] == ["watersmeet", "watersmeet-frames", "watersmeet-frames-wide"]
     assert seen == [TREE, other, other, TREE] * 3
     assert [round(m.ratio, 2) for m in found] == [1.5] * 3
@@ -210,4 +210,8 @@ def test_two_trees_are_measured_in_turn() -> None:
 
 def test_two_trees_must_give_the_same_rows() -> None:
     with pytest.raises(RuntimeError, match="disagree"):
-        list(beside(Path("/other"), ["windows"], TINY, 1, lambda _, tree: {"median": 1, "results": len(str(tree))}))
+        list(
+            compare_trees(
+                Path("/other"), ["windows"], TINY, 1, lambda _, tree: {"median": 1, "results": len(str(tree))}
+            )
+        )

@@ -103,7 +103,7 @@ def run(project: Path, spark: SparkSession, queries: Path = QUERIES) -> None:
     run_script(script, spark=spark, storage=project / "storage", trigger="available_now")
 
 
-def written(project: Path) -> dict[str, Counter[str]]:
+def sink_rows(project: Path) -> dict[str, Counter[str]]:
     """The rows of every sink, as text."""
     return {
         folder.name: Counter(_canonical(line) for file in folder.rglob("*.json") for line in _lines(file))
@@ -125,7 +125,7 @@ def extract(archive: Path, folder: Path) -> Path:
         kept.extractall(folder, filter="data")
     project = folder / "project"
     for path in project.rglob("*"):
-        _moved(path, ROOT, str(project))
+        _replace_root(path, ROOT, str(project))
     return project
 
 
@@ -137,12 +137,12 @@ def keep(archive: Path, spark: SparkSession) -> None:
         run(project, spark)
         kept = Path(folder) / "project"
         shutil.copytree(project, kept, ignore=shutil.ignore_patterns("*.crc"))
-        before = written(project)
+        before = sink_rows(project)
         add_rows(project, 1)
         run(project, spark)
-        after = {name: rows - before.get(name, Counter()) for name, rows in written(project).items()}
+        after = {name: rows - before.get(name, Counter()) for name, rows in sink_rows(project).items()}
         for path in kept.rglob("*"):
-            _moved(path, str(project), ROOT)
+            _replace_root(path, str(project), ROOT)
         for queries in (QUERIES, REWORDED):
             shutil.copy(queries, kept)
         expected = {name: sorted(rows.elements()) for name, rows in after.items()}
@@ -151,17 +151,17 @@ def keep(archive: Path, spark: SparkSession) -> None:
             packed.add(kept, "project")
 
 
-def _moved(path: Path, old: str, new: str) -> None:
+def _replace_root(path: Path, old: str, new: str) -> None:
     """Put another place into a file of text; what is no text names no place."""
     try:
         text = path.read_text() if path.is_file() else ""
     except UnicodeDecodeError:
         return
     if old in text:
-        path.write_text(_signed(text.replace(old, new)) if path.name == OWNER else text.replace(old, new))
+        path.write_text(_sign(text.replace(old, new)) if path.name == OWNER else text.replace(old, new))
 
 
-def _signed(owner: str) -> str:
+def _sign(owner: str) -> str:
     """An owner record whose digest is that of what it says now."""
     record = json.loads(owner)
     return json.dumps({**record, "digest": digest(record["queries"])}, indent=2)

@@ -41,7 +41,7 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path / "shop"
 
 
-def unbounded(shop: Path) -> Path:
+def remove_bound(shop: Path) -> Path:
     sql = shop / "sql" / "joined.sql"
     text = sql.read_text()
     start = text.index("  AND d.delivery_time")
@@ -166,7 +166,7 @@ def test_explain_for_machines(shop: Path) -> None:
 
 @pytest.mark.parametrize("command", ["check", "explain", "run"])
 def test_a_refusal_is_text_with_its_place_and_no_trace(shop: Path, command: str) -> None:
-    sql = unbounded(shop)
+    sql = remove_bound(shop)
     refused = watersmeet(command, shop)
     assert refused.exit_code == 1
     assert refused.stderr.startswith("[UNBOUNDED_STATE]")
@@ -176,7 +176,7 @@ def test_a_refusal_is_text_with_its_place_and_no_trace(shop: Path, command: str)
 
 
 def test_a_refusal_for_machines(shop: Path) -> None:
-    sql = unbounded(shop)
+    sql = remove_bound(shop)
     refused = watersmeet("check", shop, "--format", "json")
     [refusal] = json.loads(refused.stdout)["refusals"]
     assert (refused.exit_code, refusal["condition"], refusal["place"]["file"]) == (1, "UNBOUNDED_STATE", str(sql))
@@ -184,7 +184,7 @@ def test_a_refusal_for_machines(shop: Path) -> None:
 
 def test_refusals_of_two_files_have_their_places_there(shop: Path) -> None:
     (shop / "sql" / "another.sql").write_text("-- another query\nSELECT STREAM o.nothing FROM orders o;\n")
-    unbounded(shop)
+    remove_bound(shop)
     places = [r["place"] for r in json.loads(watersmeet("check", shop, "--format", "json").stdout)["refusals"]]
     assert [(Path(place["file"]).name, place["line"]) for place in places] == [("another.sql", 2), ("joined.sql", 20)]
 
@@ -219,12 +219,12 @@ def test_a_missing_path_exits_with_2(tmp_path: Path, command: str) -> None:
     assert (refused.exit_code, refused.stderr.split(" ")[0]) == (2, "[FILE_NOT_FOUND]")
 
 
-def broken(*given: object) -> None:
+def fail(*given: object) -> None:
     raise RuntimeError("a wheel came off\nand rolled away, password=hunter2")
 
 
 def test_the_unexpected_is_one_line_and_a_way_to_see_more(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "check_project", broken)
+    monkeypatch.setattr(check, "check_project", fail)
     failed = watersmeet("check", shop)
     assert failed.exit_code == 3
     assert failed.stderr.splitlines()[0] == "watersmeet: RuntimeError: a wheel came off"

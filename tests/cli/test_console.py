@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.terminal import typed
+from tests.terminal import type_command
 
 from watersmeet.cli.init import init_project
 
@@ -25,8 +25,8 @@ def java(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("command", "columns"), [("run shop", 30), ("demo", 100), ("check shop --deep", 100)])
 def test_something_moves_before_spark_is_there(tmp_path: Path, java: Path, command: str, columns: int) -> None:
     init_project(tmp_path / "shop")
-    told = {**os.environ, "JAVA_HOME": str(java.parent.parent)}
-    with typed(*command.split(), folder=tmp_path, columns=columns, told=told) as terminal:
+    environ = {**os.environ, "JAVA_HOME": str(java.parent.parent)}
+    with type_command(*command.split(), folder=tmp_path, columns=columns, told=environ) as terminal:
         terminal.until("Starting Spark, 0 s")
         terminal.until("Starting Spark, 1 s")
         (java.parent / "go").touch()

@@ -29,9 +29,9 @@ def test_refusals_of_a_script_hold_no_command_to_the_terminal(tmp_path: Path) ->
     for text in texts:
         file.write_text(text, newline="")
         for command in ("check", "explain"):
-            told = CliRunner().invoke(app, [command, str(file)])
-            assert not COMMANDS.search(told.output), (command, told.output)
-            assert "-->" in told.stderr
+            result = CliRunner().invoke(app, [command, str(file)])
+            assert not COMMANDS.search(result.output), (command, result.output)
+            assert "-->" in result.stderr
     refused = CliRunner().invoke(app, ["check", str(file)]).stderr.split("\n")
     excerpt = next(n for n, line in enumerate(refused) if line.startswith(" 3 | "))
     assert refused[excerpt].index("`a") == refused[excerpt + 1].index("^"), "the caret is below the name"
@@ -55,13 +55,13 @@ def test_values_in_refusals_and_in_the_log_hold_no_command_to_the_terminal(
         notify(refusal.message)
     with LogOptions("info", "json").attach(tmp_path / "json"):
         log("error", "failed", "joined", refusal.message)
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     lines = [(tmp_path / form / "watersmeet.log").read_text() for form in ("text", "json")]
-    for text in (told.out, told.err, *lines):
+    for text in (output.out, output.err, *lines):
         assert not COMMANDS.search(text)
         assert "\\u001b" in text
     # Machines get what it was, as do drivers from their workers.
-    as_json, printed = told.out.splitlines()
+    as_json, printed = output.out.splitlines()
     assert json.loads(as_json)["refusals"][0]["parameters"] == parameters
     assert json.loads(printed) == {"value": SENT}
     assert json.loads(lines[1])["text"] == refusal.message

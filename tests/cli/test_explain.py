@@ -40,8 +40,8 @@ def test_every_stage_tells_more_than_the_one_before(shop: Path) -> None:
 
 def test_the_question_is_shown_even_of_a_query_that_may_not_run(tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text(REFUSED)
-    asked = watersmeet("explain", tmp_path / "q.sql", "--stage", "plan")
-    assert (asked.exit_code, asked.stdout.splitlines()[0]) == (0, "SELECT STREAM")
+    result = watersmeet("explain", tmp_path / "q.sql", "--stage", "plan")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "SELECT STREAM")
     refused = watersmeet("explain", tmp_path / "q.sql", "--stage", "analyzed")
     assert (refused.exit_code, "[UNBOUNDED_STATE]" in refused.stderr) == (1, True)
 

@@ -30,7 +30,7 @@ LATER = replace(
 )  # fmt: skip
 
 
-def shown(format: Format, *, is_terminal: bool) -> tuple[ProgressDisplay, str]:
+def show_two_batches(format: Format, *, is_terminal: bool) -> tuple[ProgressDisplay, str]:
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=120, legacy_windows=False)
     with ProgressDisplay(format, console) as board:
         board.show(FIRST)
@@ -51,7 +51,7 @@ def table(*batches: Progress, now: float, width: int = 160) -> list[str]:
 
 
 def test_a_terminal_shows_totals_and_the_latest_watermarks() -> None:
-    board, text = shown(Format.text, is_terminal=True)
+    board, text = show_two_batches(Format.text, is_terminal=True)
     last = text.split("query")[-1]
     for part in ("1,500", "1,000", "850", "150", "4", "380", "2026-03-02 09:00:00", "0.5", "2.5 MB"):
         assert part in last
@@ -169,7 +169,7 @@ def test_the_partitions_of_windows_have_a_column() -> None:
 
 
 def test_without_a_terminal_there_is_a_short_line_per_batch() -> None:
-    _, text = shown(Format.text, is_terminal=False)
+    _, text = show_two_batches(Format.text, is_terminal=False)
     first, second = text.splitlines()
     assert first == (
         "delivered: batch 0, 1,000 rows in, 700 out, 3 late, 400 kept, 2.0 s, watermark 2026-03-02 08:00:00"
@@ -181,7 +181,7 @@ def test_without_a_terminal_there_is_a_short_line_per_batch() -> None:
 
 def test_the_full_record_is_json() -> None:
     for is_terminal in (True, False):
-        _, text = shown(Format.json, is_terminal=is_terminal)
+        _, text = show_two_batches(Format.json, is_terminal=is_terminal)
         lines = [json.loads(line) for line in text.splitlines()]
         assert [(line["batch"], line["rows_in"], line["late"]) for line in lines] == [(0, 1000, 3), (1, 500, 1)]
         assert lines[0]["watermarks"] == {"o.order_time": "2026-03-02 08:00:00"}

@@ -37,7 +37,7 @@ def archive(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Path:
+def other_place(tmp_path: Path) -> Path:
     folder = tmp_path / "other place"
     folder.mkdir()
     (folder / "watersmeet.yml").write_text("name: kept\nlibraries:\n- glob: {include: queries.sql}\n")
@@ -45,35 +45,35 @@ def elsewhere(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_checkpoint_is_moved_with_the_paths_in_it(project: Path, archive: Path, elsewhere: Path) -> None:
+def test_a_checkpoint_is_moved_with_the_paths_in_it(project: Path, archive: Path, other_place: Path) -> None:
     # What an import left that was killed blocks nothing.
-    (elsewhere / "storage" / "checkpoints" / f".import-{QUERY}").mkdir(parents=True)
-    (elsewhere / "data" / "orders").mkdir(parents=True)
-    said = watersmeet("state", "import", archive, elsewhere)
+    (other_place / "storage" / "checkpoints" / f".import-{QUERY}").mkdir(parents=True)
+    (other_place / "data" / "orders").mkdir(parents=True)
+    said = watersmeet("state", "import", archive, other_place)
     assert said.exit_code == 0
     # What the query reads is not part of it.
-    assert said.stderr == f"note: {elsewhere}/data/deliveries, which deliveries reads, does not exist.\n"
-    assert said.stdout == f"Imported {QUERY} into {elsewhere}/storage. Provide what is missing before the next run.\n"
-    moved = elsewhere / "storage" / "checkpoints" / QUERY
+    assert said.stderr == f"note: {other_place}/data/deliveries, which deliveries reads, does not exist.\n"
+    assert said.stdout == f"Imported {QUERY} into {other_place}/storage. Provide what is missing before the next run.\n"
+    moved = other_place / "storage" / "checkpoints" / QUERY
     assert [path.name for path in moved.parent.iterdir()] == [QUERY]
     owner = Owner.from_text((moved / "watersmeet.json").read_text(), "", "")
     paths = [part["options"]["path"] for s in owner.queries[0].identity["sources"] for part in s["reads"]]
-    assert paths == [f"{elsewhere}/data/orders", f"{elsewhere}/data/deliveries"]
+    assert paths == [f"{other_place}/data/orders", f"{other_place}/data/deliveries"]
     (schema,) = moved.glob("state/0/_stateSchema/default/*")
     assert f'"file:{schema}"' in (moved / "state/0/_metadata/v2/0").read_text()
-    assert f'"file://{str(elsewhere).replace(" ", "%20")}/data/orders/0.json"' in (moved / "sources/0/0").read_text()
+    assert f'"file://{str(other_place).replace(" ", "%20")}/data/orders/0.json"' in (moved / "sources/0/0").read_text()
     before = project / "storage" / "checkpoints" / QUERY
     names = [{str(f.relative_to(at)) for f in at.rglob("*") if f.is_file()} for at in (before, moved)]
     assert names[0] == names[1]
     assert query_id(moved) != query_id(before), "for sinks it is another run"
-    again = watersmeet("state", "import", archive, elsewhere)
+    again = watersmeet("state", "import", archive, other_place)
     assert (again.exit_code, "[CHECKPOINT_IS_THERE]" in again.stderr) == (1, True)
-    shutil.rmtree(elsewhere / "storage")
-    assert watersmeet("state", "import", archive, elsewhere, "--move").exit_code == 0
+    shutil.rmtree(other_place / "storage")
+    assert watersmeet("state", "import", archive, other_place, "--move").exit_code == 0
     assert query_id(moved) == query_id(before)
 
 
-def changed(archive: Path, to: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
+def change_entries(archive: Path, to: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
     """The archive with other files in it."""
     with tarfile.open(archive) as old, tarfile.open(to, "w:gz") as new:
         for entry in old:
@@ -93,26 +93,29 @@ def newer(name: str, data: bytes) -> bytes:
 BAD: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
     "something else": (lambda a, to: (to.write_text("not an archive") and to) or to, "WRONG_ARCHIVE"),
     "torn": (lambda a, to: (to.write_bytes(a.read_bytes()[:3000]) and to) or to, "WRONG_ARCHIVE"),
-    "a file less": (lambda a, to: changed(a, to, lambda n, d: None if "offsets/0" in n else d), "WRONG_ARCHIVE"),
-    "a file changed": (lambda a, to: changed(a, to, lambda n, d: d + b" " if "commits/0" in n else d), "WRONG_ARCHIVE"),
-    "no list": (lambda a, to: changed(a, to, lambda n, d: None if "manifest" in n else d), "WRONG_ARCHIVE"),
-    "a newer version": (lambda a, to: changed(a, to, newer), "CHECKPOINT_OF_A_NEWER_VERSION"),
+    "a file less": (lambda a, to: change_entries(a, to, lambda n, d: None if "offsets/0" in n else d), "WRONG_ARCHIVE"),
+    "a file changed": (
+        lambda a, to: change_entries(a, to, lambda n, d: d + b" " if "commits/0" in n else d),
+        "WRONG_ARCHIVE",
+    ),
+    "no list": (lambda a, to: change_entries(a, to, lambda n, d: None if "manifest" in n else d), "WRONG_ARCHIVE"),
+    "a newer version": (lambda a, to: change_entries(a, to, newer), "CHECKPOINT_OF_A_NEWER_VERSION"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_archive_changes_nothing(case: str, archive: Path, elsewhere: Path, tmp_path: Path) -> None:
+def test_a_bad_archive_changes_nothing(case: str, archive: Path, other_place: Path, tmp_path: Path) -> None:
     make, condition = BAD[case]
-    said = watersmeet("state", "import", make(archive, tmp_path / "bad.tar.gz"), elsewhere)
+    said = watersmeet("state", "import", make(archive, tmp_path / "bad.tar.gz"), other_place)
     assert (said.exit_code, f"[{condition}]" in said.stderr) == (1, True), said.stderr
-    assert not list((elsewhere / "storage").glob("checkpoints/*"))
+    assert not list((other_place / "storage").glob("checkpoints/*"))
 
 
-def test_a_storage_folder_in_use_is_left_alone(project: Path, archive: Path, elsewhere: Path, tmp_path: Path) -> None:
-    with lock_storage(project / "storage", "shared"), lock_storage(elsewhere / "storage", "shared"):
+def test_a_storage_folder_in_use_is_left_alone(project: Path, archive: Path, other_place: Path, tmp_path: Path) -> None:
+    with lock_storage(project / "storage", "shared"), lock_storage(other_place / "storage", "shared"):
         for command in (
             ("export", project, "--query", QUERY, "--to", tmp_path / "new.tar.gz"),
-            ("import", archive, elsewhere),
+            ("import", archive, other_place),
         ):
             said = watersmeet("state", *command)
             assert (said.exit_code, "[CHECKPOINT_IN_USE]" in said.stderr) == (4, True)

@@ -114,11 +114,11 @@ def test_play_refuses_before_it_serves(tmp_path: Path, monkeypatch: pytest.Monke
 def test_play_lays_out_what_it_is_given(path: str | None, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tables: list[BoardSession] = []
 
-    def served(table: BoardSession, listening: socket.socket) -> None:
+    def serve(table: BoardSession, listening: socket.socket) -> None:
         tables.append(table)
         listening.close()
 
-    monkeypatch.setattr(studio, "_serve", served)
+    monkeypatch.setattr(studio, "_serve", serve)
     monkeypatch.chdir(ROOT / "examples" / "clicks")
     assert watersmeet("play", *([] if path is None else [ROOT / path])).exit_code == 0
     assert tables[0].first.name.startswith(name)

@@ -223,7 +223,7 @@ def check_outputs(url: str, project: Path, output: Storage) -> None:
             text = "".join(json.dumps({"id": id_, "at": at}) + "\n" for id_, at in rows)
             (project / folder / f"{number}.json").write_text(text)
 
-    def delivered(sink: str) -> list[dict[str, Any]]:
+    def sink_rows(sink: str) -> list[dict[str, Any]]:
         files = sorted((output / sink).glob("*.json"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
@@ -231,14 +231,14 @@ def check_outputs(url: str, project: Path, output: Storage) -> None:
     write(1, [(1, 1000)], [(1, 1010), (2, "?")])
     assert "no problem" in watersmeet("doctor", project)
     watersmeet("run", project, "--once")
-    assert len(delivered("broken")) == 1
+    assert len(sink_rows("broken")) == 1
     write(2, [(2, 90_000)], [(2, 90_010)])
     watersmeet("run", project, "--once")
     restored = storage / "restored"
     copy_tree(checkpoint_at(storage, "joined"), restored)
     write(3, [(3, 1000), (4, 90_020)], [(4, 90_030)])
     watersmeet("run", project, "--once")
-    assert [row["o"]["id"] for row in delivered("too_late")] == [3]
+    assert [row["o"]["id"] for row in sink_rows("too_late")] == [3]
     # The checkpoint as it was before the last batch.
     checkpoint = checkpoint_at(storage, "joined")
     delete_tree(checkpoint)
@@ -246,13 +246,13 @@ def check_outputs(url: str, project: Path, output: Storage) -> None:
     write(4, [(5, 90_040)], [(5, 90_050)])
     # Its files are replaced.
     watersmeet("run", project, "--once")
-    assert sorted(row["id"] for row in delivered("joined")) == [1, 2, 4, 5]
-    assert [row["o"]["id"] for row in delivered("too_late")] == [3]
+    assert sorted(row["id"] for row in sink_rows("joined")) == [1, 2, 4, 5]
+    assert [row["o"]["id"] for row in sink_rows("too_late")] == [3]
     said = watersmeet("compact", project)
     assert ("joined: " in said) and ("not compacted" in said) == (not is_local(output)), said
     write(5, [(6, 90_040)], [(6, 90_050)])
     watersmeet("run", project, "--once")
-    assert sorted(row["id"] for row in delivered("joined")) == [1, 2, 4, 5, 6]
+    assert sorted(row["id"] for row in sink_rows("joined")) == [1, 2, 4, 5, 6]
 
 
 PARQUET = """

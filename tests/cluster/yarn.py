@@ -54,8 +54,8 @@ class Yarn:
 
     def environ(self, python: str) -> dict[str, str]:
         """The environment of a client, whose workers run that Python."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-        return kept | {"HADOOP_CONF_DIR": str(self.conf), "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": HOST}
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+        return environ | {"HADOOP_CONF_DIR": str(self.conf), "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": HOST}
 
     def last_lines(self) -> str:
         """The end of what each container wrote."""
@@ -126,7 +126,9 @@ def pack_environment(folder: Path) -> Path:
     if not uv.exists():
         pytest.skip("did not run, because `uv` is not installed: `make install` brings it")
     environment = folder / "environment"
-    pinned = [f"{name}=={importlib.metadata.version(name)}" for name in sorted(_needed("watersmeet", {"spark"}))]
+    pinned = [
+        f"{name}=={importlib.metadata.version(name)}" for name in sorted(_requirements_of("watersmeet", {"spark"}))
+    ]
     for command in (
         [uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, environment],
         [uv, "pip", "install", "--quiet", "--python", environment / "bin" / "python", "--no-deps", *pinned],
@@ -143,7 +145,7 @@ def pack_environment(folder: Path) -> Path:
     return archive
 
 
-def _needed(package: str, extras: set[str]) -> set[str]:
+def _requirements_of(package: str, extras: set[str]) -> set[str]:
     """The distributions that a package needs here, without PySpark."""
     from packaging.requirements import Requirement
 
@@ -154,7 +156,7 @@ def _needed(package: str, extras: set[str]) -> set[str]:
         if name in ("pyspark", "watersmeet"):
             continue
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in (*extras, "")):
-            found |= {name} | _needed(name, set(requirement.extras))
+            found |= {name} | _requirements_of(name, set(requirement.extras))
     return found
 
 

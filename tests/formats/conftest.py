@@ -1,5 +1,5 @@
 """The analysis of a script, as the tests of logical plans have it."""
 
-from tests.logical.conftest import analyzed, refused
+from tests.logical.conftest import analyze_sql, refusals_of
 
-__all__ = ["analyzed", "refused"]
+__all__ = ["analyze_sql", "refusals_of"]

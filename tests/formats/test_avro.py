@@ -150,7 +150,7 @@ def row_of(die: random.Random) -> dict[str, Any]:
 
 
 def test_times_out_of_range_and_values_that_are_too_deep_are_bad() -> None:
-    def told(number: int) -> bytes:
+    def encode(number: int) -> bytes:
         return one_by_one("long", [number])[0]  # pyright: ignore[reportArgumentType]
 
     times = {"timestamp-millis": pa.timestamp("us", "UTC"), "local-timestamp-millis": pa.timestamp("us")}
@@ -158,12 +158,12 @@ def test_times_out_of_range_and_values_that_are_too_deep_are_bad() -> None:
     for logical, wanted in times.items():
         field = {"name": "at", "type": {"type": "long", "logicalType": logical}}
         schema = read_schema(json.dumps({"type": "record", "name": "r", "fields": [field]}))
-        found = AvroDecoder(schema, pa.struct([("at", wanted)])).rows(pa.array([told(number) for number in numbers]))
+        found = AvroDecoder(schema, pa.struct([("at", wanted)])).rows(pa.array([encode(number) for number in numbers]))
         assert found.bad.tolist() == [True, False, True, False, True, True]
         assert found.values.field(0).cast(pa.int64()).to_pylist()[3] == (2**63 - 1) // 1000 * 1000
     fields = [{"name": "node", "type": NODE}, {"name": "id", "type": "long"}]
     schema = read_schema(json.dumps({"type": "record", "name": "r", "fields": fields}))
-    nested = [b"\x02\x02" * depth + b"\x02\x00" + told(7) for depth in (3, 90, 5_000)]
+    nested = [b"\x02\x02" * depth + b"\x02\x00" + encode(7) for depth in (3, 90, 5_000)]
     found = AvroDecoder(schema, pa.struct([("id", pa.int64())])).rows(pa.array([*nested, nested[0]]))
     assert found.bad.tolist() == [False, False, True, False]
     assert found.values.field(0).to_pylist()[:2] == [7, 7]

@@ -14,7 +14,7 @@ from watersmeet.catalog import Source
 from watersmeet.formats.columns import NoColumnsError, SourceColumns, columns_of
 
 
-def found(path: Path | str, format: str = "avro", **options: str) -> SourceColumns:
+def source_columns(path: Path | str, format: str = "avro", **options: str) -> SourceColumns:
     return columns_of(Source("s", (), format=format, options={"path": str(path), **options}))
 
 
@@ -22,15 +22,15 @@ def types(read: SourceColumns) -> dict[str, str]:
     return {field.name: field.type for field in read.fields}
 
 
-def refused(path: Path | str, **options: str) -> str:
+def refusal_of(path: Path | str, **options: str) -> str:
     with pytest.raises(NoColumnsError) as caught:
-        found(path, **options)
+        source_columns(path, **options)
     return str(caught.value)
 
 
 def test_the_header_of_a_file_tells_columns(tmp_path: Path):
     file = write_avro(tmp_path / "a.avro", record(*((name, type_) for name, (type_, _) in READ.items())))
-    read = found(tmp_path)
+    read = source_columns(tmp_path)
     assert types(read) == {name: type_ for name, (_, type_) in READ.items()}
     assert read.file == str(file)
 
@@ -39,17 +39,17 @@ def test_columns_of_several_files_are_merged_if_their_types_agree(tmp_path: Path
     write_avro(tmp_path / "day=2026-01-01" / "a.avro", record(("id", "int"), ("x", "float")))
     write_avro(tmp_path / "day=2026-01-01" / "b", record(("id", ["null", "long"]), ("more", "string")))
     want = {"id": "BIGINT", "x": "FLOAT", "more": "STRING", "day": "DATE"}
-    assert types(found(tmp_path)) == want
+    assert types(source_columns(tmp_path)) == want
     write_avro(tmp_path / "day=2026-01-02" / "c.avro", record(("id", "string")))
-    assert refused(tmp_path) == "its column `id` is BIGINT in one file and STRING in another"
-    assert types(found(tmp_path / "day=2026-01-01", ignoreExtension="false")) == {"id": "INT", "x": "FLOAT"}
+    assert refusal_of(tmp_path) == "its column `id` is BIGINT in one file and STRING in another"
+    assert types(source_columns(tmp_path / "day=2026-01-01", ignoreExtension="false")) == {"id": "INT", "x": "FLOAT"}
 
 
 def test_other_files_than_avro_are_refused_by_name(tmp_path: Path):
     whole = write_avro(tmp_path / "a.avro", record(("id", "int"))).read_bytes()
     for torn in (b"PAR1", whole[:3], whole[:30], whole.replace(b"avro.schema", b"avro.nothing")[:80]):
         (tmp_path / "a.avro").write_bytes(torn)
-        assert refused(tmp_path) == f"{tmp_path}/a.avro is not an Avro file"
+        assert refusal_of(tmp_path) == f"{tmp_path}/a.avro is not an Avro file"
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,20 @@ def test_other_files_than_avro_are_refused_by_name(tmp_path: Path):
 )
 def test_schemas_without_columns_are_refused_by_name(tmp_path: Path, schema: Any, reason: str):
     write_avro(tmp_path / "a.avro", schema)
-    assert reason in refused(tmp_path)
+    assert reason in refusal_of(tmp_path)
 
 
 def test_a_schema_that_is_given_counts_more_than_files(tmp_path: Path):
     given = json.dumps(record(("id", "long"), ("u", ["int", "string"])))
-    read = found("/nothing/there", avroSchema=given)
+    read = source_columns("/nothing/there", avroSchema=given)
     assert (types(read)["id"], read.file) == ("BIGINT", "`avroSchema`")
     (tmp_path / "s.avsc").write_text(given)
-    assert types(found("/nothing/there", avroSchema=f"${{file:{tmp_path}/s.avsc}}")) == types(read)
-    assert "NOT_SET_HERE is not set" in refused("/nothing/there", avroSchema="${env:NOT_SET_HERE}")
-    assert "only Spark reads" in refused("/nothing/there", avroSchemaUrl="hdfs://s.avsc")
-    assert "`u` is of several types" in refused("/there", avroSchema=given, enableStableIdentifiersForUnionType="true")
+    assert types(source_columns("/nothing/there", avroSchema=f"${{file:{tmp_path}/s.avsc}}")) == types(read)
+    assert "NOT_SET_HERE is not set" in refusal_of("/nothing/there", avroSchema="${env:NOT_SET_HERE}")
+    assert "only Spark reads" in refusal_of("/nothing/there", avroSchemaUrl="hdfs://s.avsc")
+    assert "`u` is of several types" in refusal_of(
+        "/there", avroSchema=given, enableStableIdentifiersForUnionType="true"
+    )
 
 
 def of_values(**options: str) -> SourceColumns:

@@ -21,12 +21,12 @@ from watersmeet.project import fill_columns, with_columns
 from watersmeet.queries import analyze, read_script
 
 
-def found(format: str, path: Path, **options: str) -> dict[str, str]:
+def column_types(format: str, path: Path, **options: str) -> dict[str, str]:
     source = Source("s", (), format=format, options={"path": str(path), **options})
     return {field.name: field.type for field in columns_of(source).fields}
 
 
-def refused(format: str, path: Path | str, **options: str) -> str:
+def refusal_of(format: str, path: Path | str, **options: str) -> str:
     with pytest.raises(NoColumnsError) as caught:
         columns_of(Source("s", (), format=format, options={"path": str(path), **options}))
     return str(caught.value)
@@ -44,7 +44,7 @@ def test_parquet_tells_its_types(tmp_path: Path):
         "m": pa.array([1.5], pa.float32()),
     })  # fmt: skip
     pq.write_table(table, tmp_path / "a.parquet")
-    assert found("parquet", tmp_path) == {
+    assert column_types("parquet", tmp_path) == {
         "a": "TINYINT", "b": "BIGINT", "c": "DECIMAL(20,0)", "d": "DECIMAL(10,2)", "e": "DATE", "f": "TIMESTAMP",
         "g": "TIMESTAMP_NTZ", "h": "ARRAY<INT>", "i": "STRUCT<`x y`: STRING>", "j": "STRING",
         "k": "MAP<STRING, DOUBLE>", "l": "BINARY", "m": "FLOAT",
@@ -54,15 +54,15 @@ def test_parquet_tells_its_types(tmp_path: Path):
 def test_times_of_old_parquet_files_are_timestamps_and_nanoseconds_are_refused(tmp_path: Path):
     table = pa.table({"t": pa.array([datetime(2026, 1, 1)], pa.timestamp("ns"))})
     pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
-    assert found("parquet", tmp_path) == {"t": "TIMESTAMP"}
+    assert column_types("parquet", tmp_path) == {"t": "TIMESTAMP"}
     pq.write_table(table, tmp_path / "a.parquet", version="2.6")
-    assert "its column `t` is timestamp[ns]" in refused("parquet", tmp_path)
+    assert "its column `t` is timestamp[ns]" in refusal_of("parquet", tmp_path)
 
 
 def test_types_of_files_that_nothing_reads_as_one_are_refused(tmp_path: Path):
     pq.write_table(pa.table({"s": pa.array([{"n": 1}])}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"s": pa.array([{"n": "x"}])}), tmp_path / "b.parquet")
-    assert refused("parquet", tmp_path) == "its column `s.n` is BIGINT in one file and STRING in another"
+    assert refusal_of("parquet", tmp_path) == "its column `s.n` is BIGINT in one file and STRING in another"
 
 
 def test_columns_of_several_files_are_merged_and_folders_make_some(tmp_path: Path):
@@ -74,8 +74,8 @@ def test_columns_of_several_files_are_merged_and_folders_make_some(tmp_path: Pat
     (tmp_path / ".hidden.parquet").write_text("no Parquet")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.parquet").write_text("no Parquet, and Spark does not look here")
-    assert found("parquet", tmp_path) == {"id": "BIGINT", "n": "STRING", "day": "DATE", "shop": "BIGINT"}
-    assert "is not a Parquet file" in refused("parquet", tmp_path, recursiveFileLookup="true")
+    assert column_types("parquet", tmp_path) == {"id": "BIGINT", "n": "STRING", "day": "DATE", "shop": "BIGINT"}
+    assert "is not a Parquet file" in refusal_of("parquet", tmp_path, recursiveFileLookup="true")
 
 
 def test_json_and_its_kinds(tmp_path: Path):
@@ -86,23 +86,23 @@ def test_json_and_its_kinds(tmp_path: Path):
     ]
     with gzip.open(tmp_path / "a.json.gz", "wt") as file:
         file.write("".join(f"{json.dumps(row)}\n" for row in rows) + "torn {\n[1]\n")
-    assert found("json", tmp_path) == {
+    assert column_types("json", tmp_path) == {
         "i": "BIGINT", "f": "DOUBLE", "b": "BOOLEAN", "s": "STRING", "t": "TIMESTAMP", "d": "DATE",
         "o": "STRUCT<a: BIGINT, `b c`: ARRAY<STRUCT<>>>", "l": "ARRAY<DOUBLE>", "n": "STRING", "h": "DECIMAL(38,0)",
         "m": "STRING",
     }  # fmt: skip
-    assert found("json", tmp_path, timestampFormat="yyyy")["t"] == "STRING"
-    assert "several lines" in refused("json", tmp_path, multiLine="true")
+    assert column_types("json", tmp_path, timestampFormat="yyyy")["t"] == "STRING"
+    assert "several lines" in refusal_of("json", tmp_path, multiLine="true")
 
 
 def test_csv_and_its_kinds(tmp_path: Path):
     (tmp_path / "a.csv").write_text(
         'id;code;n;"a;b";t;e\n1;007;1.5;true;2026-01-01 10:00:00;\n2;08;;FALSE;2026-01-02;\n'
     )
-    assert found("csv", tmp_path, header="true", sep=";") == {
+    assert column_types("csv", tmp_path, header="true", sep=";") == {
         "id": "BIGINT", "code": "STRING", "n": "DOUBLE", "a;b": "BOOLEAN", "t": "TIMESTAMP", "e": "STRING",
     }  # fmt: skip
-    assert "header 'true'" in refused("csv", tmp_path)
+    assert "header 'true'" in refusal_of("csv", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_check_and_explain_show_columns_and_where_they_are_from(tmp_path: Path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"id": 1, "t": 5, "name": "x"}\n')
     (tmp_path / "q.sql").write_text(SQL)
-    told = CliRunner().invoke(app, ["check", str(tmp_path / "q.sql")])
-    assert f"o: columns of {tmp_path}/in/a.json: id BIGINT, t BIGINT, name STRING." in told.stdout, told.stderr
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "q.sql")])
+    assert f"o: columns of {tmp_path}/in/a.json: id BIGINT, t BIGINT, name STRING." in result.stdout, result.stderr
     data = json.loads(CliRunner().invoke(app, ["check", str(tmp_path / "q.sql"), "--format", "json"]).stdout)
     assert data["columns"]["c"]["columns"] == ["id BIGINT", "t BIGINT", "name STRING"]
     explained = CliRunner().invoke(app, ["explain", str(tmp_path / "q.sql")]).stdout

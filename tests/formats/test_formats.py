@@ -138,8 +138,8 @@ def test_row_options_are_not_rates_or_credentials() -> None:
         ),
     ],
 )
-def test_options_that_no_spark_is_needed_to_refuse(refused, script, reason):
-    [refusal] = refused(script)
+def test_options_that_no_spark_is_needed_to_refuse(refusals_of, script, reason):
+    [refusal] = refusals_of(script)
     assert (refusal.condition, refusal.parameters["reason"]) == ("WRONG_OPTION", reason)
     assert refusal.place is not None
 

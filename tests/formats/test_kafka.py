@@ -50,7 +50,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
             connected.close()
 
 
-def closed_port() -> str:
+def free_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return f"127.0.0.1:{listening.getsockname()[1]}"
 
@@ -73,7 +73,7 @@ def problem(found: Topics) -> str | None:
 
 @pytest.mark.parametrize("server", ["answers"], indirect=True)
 def test_a_server_that_answers_suffices(server: str) -> None:
-    assert problem(topics(closed_port(), server)) is None
+    assert problem(topics(free_address(), server)) is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_server_that_answers_suffices(server: str) -> None:
     indirect=["server"],
 )
 def test_servers_that_do_not_answer_are_named_with_why(server: str, why: str) -> None:
-    closed = closed_port()
+    closed = free_address()
     assert problem(topics(closed, server)) == f"{closed} (connection refused), {server} ({why})"
 
 

@@ -24,14 +24,14 @@ from watersmeet.queries import read_readable, read_script, refusals_in
 from watersmeet.tools.testing import read_case
 
 
-def found(format: str, path: Path, changes: str | None = None, **options: str) -> dict[str, str]:
+def column_types(format: str, path: Path, changes: str | None = None, **options: str) -> dict[str, str]:
     source = Source("s", (), format=format, options={"path": str(path), **options}, changes=changes)
     return {field.name: field.type for field in columns_of(source).fields}
 
 
-def refused(format: str, path: Path, **options: str) -> str:
+def refusal_of(format: str, path: Path, **options: str) -> str:
     with pytest.raises(NoColumnsError) as caught:
-        found(format, path, **options)
+        column_types(format, path, **options)
     return str(caught.value)
 
 
@@ -77,11 +77,11 @@ def test_delta_tells_its_columns_in_its_newest_metadata(tmp_path: Path):
     commit(tmp_path, 0, metadata(schema(("old", "integer"))), DATA)
     commit(tmp_path, 1, metadata(schema(*((name, type_) for name, (type_, _) in KINDS.items()), ("z", "void"))))
     commit(tmp_path, 2, DATA)
-    assert found("delta", tmp_path) == {name: type_ for name, (_, type_) in KINDS.items()}
-    assert found("delta", tmp_path, versionAsOf="0") == {"old": "INT"}
+    assert column_types("delta", tmp_path) == {name: type_ for name, (_, type_) in KINDS.items()}
+    assert column_types("delta", tmp_path, versionAsOf="0") == {"old": "INT"}
     feed = {"_change_type": "STRING", "_commit_version": "BIGINT", "_commit_timestamp": "TIMESTAMP"}
-    assert found("delta", tmp_path, versionAsOf="0", readChangeFeed="true") == {"old": "INT", **feed}
-    assert found("delta", tmp_path, "delta", versionAsOf="0", readChangeFeed="true") == {"old": "INT"}
+    assert column_types("delta", tmp_path, versionAsOf="0", readChangeFeed="true") == {"old": "INT", **feed}
+    assert column_types("delta", tmp_path, "delta", versionAsOf="0", readChangeFeed="true") == {"old": "INT"}
 
 
 @pytest.mark.parametrize(
@@ -103,45 +103,45 @@ def test_delta_tells_its_columns_in_a_checkpoint_if_versions_before_are_gone(tmp
             commit(tmp_path, 10, metadata(told), suffix=name[6:-5])
         else:
             checkpoint(tmp_path, name.format(10), told if i == len(names) - 1 else None)
-    assert found("delta", tmp_path) == {"id": "BIGINT"}
+    assert column_types("delta", tmp_path) == {"id": "BIGINT"}
     (tmp_path / "_delta_log" / f"{10:020}.json").unlink()
-    assert found("delta", tmp_path) == {"id": "BIGINT"}
+    assert column_types("delta", tmp_path) == {"id": "BIGINT"}
     commit(tmp_path, 12, metadata(schema(("id", "long"), ("more", "string"))))
-    assert found("delta", tmp_path) == {"id": "BIGINT", "more": "STRING"}
-    assert "is incomplete" in refused("delta", tmp_path, versionAsOf="9")
+    assert column_types("delta", tmp_path) == {"id": "BIGINT", "more": "STRING"}
+    assert "is incomplete" in refusal_of("delta", tmp_path, versionAsOf="9")
 
 
 def test_columns_missing_in_the_log_of_delta_are_refused_by_name(tmp_path: Path):
-    assert refused("delta", tmp_path) == f"{tmp_path} has no Delta table yet"
+    assert refusal_of("delta", tmp_path) == f"{tmp_path} has no Delta table yet"
     commit(tmp_path, 0, metadata(schema(("id", "long"))))
-    assert "has no version 1" in refused("delta", tmp_path, versionAsOf="1")
-    assert "`timestampAsOf`" in refused("delta", tmp_path, timestampAsOf="2026-01-01")
+    assert "has no version 1" in refusal_of("delta", tmp_path, versionAsOf="1")
+    assert "`timestampAsOf`" in refusal_of("delta", tmp_path, timestampAsOf="2026-01-01")
     commit(tmp_path, 1, metadata(schema(("id", "geometry(4326)"))))
-    assert refused("delta", tmp_path) == "its column `id` has the unknown type geometry(4326)"
+    assert refusal_of("delta", tmp_path) == "its column `id` has the unknown type geometry(4326)"
     commit(tmp_path, 1, metadata(schema(("id", {"type": "udt", "class": "x"}))))
-    assert "`id` has the unknown type udt" in refused("delta", tmp_path)
+    assert "`id` has the unknown type udt" in refusal_of("delta", tmp_path)
     commit(tmp_path, 1, metadata(schema(("n", "string"), __COLLATIONS={"n": "spark.UTF8_LCASE"})))
-    assert refused("delta", tmp_path) == "its column `n` has a collation"
+    assert refusal_of("delta", tmp_path) == "its column `n` has a collation"
     for torn in ('{"metaData": {"schemaS', '{"metaData": {}}', '{"metaData": {"schemaString": "{}"}}'):
         (tmp_path / "_delta_log" / f"{1:020}.json").write_text(torn)
-        assert refused("delta", tmp_path) == f"{tmp_path}/_delta_log/{1:020}.json is not a Delta log"
+        assert refusal_of("delta", tmp_path) == f"{tmp_path}/_delta_log/{1:020}.json is not a Delta log"
     (tmp_path / "_delta_log" / f"{1:020}.json").unlink()
     (tmp_path / "_delta_log" / f"{2:020}.checkpoint.parquet").write_text("torn")
-    assert refused("delta", tmp_path).endswith(".checkpoint.parquet is not a Delta log")
+    assert refusal_of("delta", tmp_path).endswith(".checkpoint.parquet is not a Delta log")
     (tmp_path / "_delta_log" / f"{2:020}.checkpoint.parquet").unlink()
     staged = tmp_path / "_delta_log" / "_staged_commits"
     staged.mkdir()
     (staged / f"{0:020}.80a083e8.json").write_text("")
-    assert found("delta", tmp_path) == {"id": "BIGINT"}
+    assert column_types("delta", tmp_path) == {"id": "BIGINT"}
     (staged / f"{1:020}.80a083e8.json").write_text("")
-    assert refused("delta", tmp_path) == "only its catalog knows its newest version"
+    assert refusal_of("delta", tmp_path) == "only its catalog knows its newest version"
 
 
 def test_files_in_the_form_of_a_change_feed_have_the_columns_of_the_table(tmp_path: Path):
     row = {"id": 1, "_change_type": "insert", "_commit_version": 3}
     (tmp_path / "a.json").write_text(f"{json.dumps(row)}\n")
-    assert found("json", tmp_path, "delta") == {"id": "BIGINT"}
-    assert [*found("json", tmp_path)] == [*row]
+    assert column_types("json", tmp_path, "delta") == {"id": "BIGINT"}
+    assert [*column_types("json", tmp_path)] == [*row]
 
 
 TYPES = {
@@ -160,7 +160,7 @@ def iceberg(table: Path, name: str, *columns: tuple[str, Any], **more: Any) -> N
 
 
 def test_iceberg_tells_its_columns_in_its_newest_metadata(tmp_path: Path):
-    assert refused("iceberg", tmp_path) == f"{tmp_path} has no Iceberg table yet"
+    assert refusal_of("iceberg", tmp_path) == f"{tmp_path} has no Iceberg table yet"
     iceberg(tmp_path, "v9.metadata.json", ("old", "int"))
     inner = {"type": "struct", "fields": [{"id": 9, "name": "x y", "required": True, "type": "int"}]}
     nested = {
@@ -170,17 +170,17 @@ def test_iceberg_tells_its_columns_in_its_newest_metadata(tmp_path: Path):
     kinds = {**{f"c{n}": pair for n, pair in enumerate(TYPES.items())}, **nested}
     iceberg(tmp_path, "v10.gz.metadata.json", *((name, told) for name, (told, _) in kinds.items()))
     want = {name: type_ for name, (_, type_) in kinds.items()}
-    assert found("iceberg", tmp_path) == want
-    assert "`snapshot-id`" in refused("iceberg", tmp_path, **{"snapshot-id": "1"})
+    assert column_types("iceberg", tmp_path) == want
+    assert "`snapshot-id`" in refusal_of("iceberg", tmp_path, **{"snapshot-id": "1"})
     iceberg(tmp_path, "v11.metadata.json", ("a", "time"))
-    assert refused("iceberg", tmp_path) == "its column `a` is time, which Spark has no type for"
+    assert refusal_of("iceberg", tmp_path) == "its column `a` is time, which Spark has no type for"
     (tmp_path / "metadata" / "v12.metadata.json").write_text("{}")
-    assert "v12.metadata.json is not Iceberg metadata" in refused("iceberg", tmp_path)
+    assert "v12.metadata.json is not Iceberg metadata" in refusal_of("iceberg", tmp_path)
 
 
 def test_tables_that_only_a_catalog_knows_are_refused_by_name(tmp_path: Path):
     iceberg(tmp_path, "00001-80a083e8.metadata.json", ("id", "int"))
-    assert refused("iceberg", tmp_path) == "only its catalog knows which metadata is current"
+    assert refusal_of("iceberg", tmp_path) == "only its catalog knows which metadata is current"
     with pytest.raises(NoColumnsError, match="only its catalog knows them"):
         columns_of(Source("s", (), format="iceberg", options={"table": "lake.shop.orders"}))
 
@@ -196,10 +196,10 @@ def test_columns_of_delta_are_shown_and_stay_from_the_first_start(tmp_path: Path
     table, storage = tmp_path / "orders", tmp_path / "q.storage"
     commit(table, 0, metadata(schema(("id", "long"), ("t", "timestamp"), ("name", "string"))))
     (tmp_path / "q.sql").write_text(SQL)
-    told = CliRunner().invoke(app, ["check", str(tmp_path / "q.sql")])
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "q.sql")])
     file = f"{table}/_delta_log/{0:020}.json"
-    assert f"o: columns of {file}: id BIGINT, t TIMESTAMP, name STRING." in told.stdout, told.stderr
-    assert f"c: columns of {file}: id BIGINT, t TIMESTAMP, name STRING." in told.stdout
+    assert f"o: columns of {file}: id BIGINT, t TIMESTAMP, name STRING." in result.stdout, result.stderr
+    assert f"c: columns of {file}: id BIGINT, t TIMESTAMP, name STRING." in result.stdout
     assert f"read from {file}" in CliRunner().invoke(app, ["explain", str(tmp_path / "q.sql")]).stdout
 
     def read() -> list[list[str]]:

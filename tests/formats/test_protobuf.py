@@ -41,7 +41,7 @@ WANTED = pa.struct([
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return protobuf_messages.written(tmp_path_factory.mktemp("descriptors"))
+    return protobuf_messages.write_descriptors(tmp_path_factory.mktemp("descriptors"))
 
 
 def some(die: random.Random, kind: str) -> Any:
@@ -94,7 +94,7 @@ def line(of: Any) -> dict[str, Any]:
     return {"pieces": of.pieces, "item": of.item}
 
 
-def shown(of: Any) -> dict[str, Any]:
+def row_from_message(of: Any) -> dict[str, Any]:
     """What the columns must have, as Google's package tells it."""
     symbols = {number: name for name, number in protobuf_messages.KINDS}
 
@@ -146,7 +146,7 @@ def test_rows_are_read_as_google_reads_them_and_damage_is_seen(seed: int, file: 
     decoding = ProtobufDecoder(read_messages(str(file), "shop.Order"), WANTED)
     whole = decoding.rows(pa.array([b"cut off", *values]).slice(1))
     assert not whole.bad.any()
-    assert [in_order(row) for row in whole.values.to_pylist()] == [shown(row) for row in rows]
+    assert [in_order(row) for row in whole.values.to_pylist()] == [row_from_message(row) for row in rows]
     assert len(decoding.rows(pa.array([], pa.binary())).values) == 0
 
     damaged = [bytearray(value) for value in values]
@@ -160,7 +160,7 @@ def test_rows_are_read_as_google_reads_them_and_damage_is_seen(seed: int, file: 
                 value[:] = bytes(die.randrange(256) for _ in range(die.randrange(40)))
     found = decoding.rows(pa.array([*map(bytes, damaged), *values]))
     assert not found.bad[400:].any(), "a broken row takes none of its neighbours along"
-    assert [in_order(row) for row in found.values.slice(400).to_pylist()] == [shown(row) for row in rows]
+    assert [in_order(row) for row in found.values.slice(400).to_pylist()] == [row_from_message(row) for row in rows]
     assert found.bad[:400].sum() > 100
     for number, value in enumerate(damaged):
         try:
@@ -171,7 +171,7 @@ def test_rows_are_read_as_google_reads_them_and_damage_is_seen(seed: int, file: 
         else:
             if has_moments(read):
                 assert not found.bad[number]
-                row, expected = found.values[number].as_py(), shown(read)
+                row, expected = found.values[number].as_py(), row_from_message(read)
                 assert comparable(row) == comparable(expected)
 
 
@@ -235,7 +235,9 @@ def test_google_reads_what_is_written(seed: int, file: Path) -> None:
     found = ProtobufEncoder(messages, columns.type).rows(columns).to_pylist()
     assert [value is None for value in found] == gaps.to_pylist()[3:]
     kept = [(row, value) for row, value in zip(rows[3:], found, strict=True) if value is not None]
-    assert [shown(ORDER.FromString(value)) for _, value in kept] == [shown(row) for row, _ in kept]
+    assert [row_from_message(ORDER.FromString(value)) for _, value in kept] == [
+        row_from_message(row) for row, _ in kept
+    ]
 
 
 def test_values_without_room_in_a_message_are_not_written(file: Path) -> None:

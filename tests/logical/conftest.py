@@ -15,7 +15,7 @@ Refused = Callable[..., tuple[Refusal, ...]]
 
 
 @pytest.fixture
-def analyzed() -> Analyzed:
+def analyze_sql() -> Analyzed:
     """The one query of a script that may run."""
 
     def run(sql: str, *, inputs: Inputs = "streams", **sources: Source) -> AnalyzedQuery:
@@ -26,7 +26,7 @@ def analyzed() -> Analyzed:
 
 
 @pytest.fixture
-def refused() -> Refused:
+def refusals_of() -> Refused:
     """The refusals of a script that may not run."""
 
     def run(sql: str, *, inputs: Inputs = "streams", **sources: Source) -> tuple[Refusal, ...]:

@@ -34,12 +34,14 @@ JOINED = f"{DECLARED} SELECT STREAM v, w FROM a LEFT JOIN b WITHIN 1h ON a.id = 
         ("w <> v / {}", "AND", [True, True]),
     ],
 )
-def test_a_condition_of_thousands_of_parts_runs(analyzed: Analyzed, condition: str, word: str, met: list[bool]) -> None:
+def test_a_condition_of_thousands_of_parts_runs(
+    analyze_sql: Analyzed, condition: str, word: str, met: list[bool]
+) -> None:
     parts = f" {word} ".join(condition.format(n) for n in range(1, MANY + 1))
     sql = f"{JOINED} ({parts});"
-    query = analyzed(sql)
+    query = analyze_sql(sql)
     plan = assign_names(plan_query(query, OPERATORS))
-    assert identity_of(plan, 1) == identity_of(assign_names(plan_query(analyzed(format_script(sql)), OPERATORS)), 1)
+    assert identity_of(plan, 1) == identity_of(assign_names(plan_query(analyze_sql(format_script(sql)), OPERATORS)), 1)
     [join] = join_plans(plan.relation)
     asked = getattr(join.operator, "condition")  # noqa: B009 - of this family
     columns = {"a.v": [0, 0], "b.w": [MANY, MANY + 1]}
@@ -51,9 +53,9 @@ def test_a_condition_of_thousands_of_parts_runs(analyzed: Analyzed, condition: s
     assert [evaluate(asked, row) for row in table.to_pylist()] == met
 
 
-def test_a_list_of_constants_is_a_list_for_spark(analyzed: Analyzed) -> None:
+def test_a_list_of_constants_is_a_list_for_spark(analyze_sql: Analyzed) -> None:
     members = ", ".join(str(n) for n in range(MANY))
-    relation = analyzed(f"{DECLARED} SELECT STREAM v FROM a WHERE v IN ({members});").relation
+    relation = analyze_sql(f"{DECLARED} SELECT STREAM v FROM a WHERE v IN ({members});").relation
     assert isinstance(relation, AnalyzedScan)
     [part] = relation.filters
     assert part.sql() == f"(`a.v` IN ({members}))"
@@ -76,29 +78,29 @@ def test_a_list_of_constants_is_a_list_for_spark(analyzed: Analyzed) -> None:
         ("v IN (1, id)", "((`a.v` = 1) OR (`a.v` = `a.id`))"),
     ],
 )
-def test_the_condition_that_spark_gets_for_a_list(analyzed: Analyzed, condition: str, sql: str) -> None:
-    relation = analyzed(f"{DECLARED} SELECT STREAM v FROM a WHERE {condition};").relation
+def test_the_condition_that_spark_gets_for_a_list(analyze_sql: Analyzed, condition: str, sql: str) -> None:
+    relation = analyze_sql(f"{DECLARED} SELECT STREAM v FROM a WHERE {condition};").relation
     assert isinstance(relation, AnalyzedScan)
     [part] = relation.filters
     assert part.sql() == sql
 
 
-def test_the_form_of_a_list_for_spark_says_nothing_about_a_state(analyzed: Analyzed) -> None:
+def test_the_form_of_a_list_for_spark_says_nothing_about_a_state(analyze_sql: Analyzed) -> None:
     texts = [
-        str(identity_of(assign_names(plan_query(analyzed(f"{JOINED} {on};"), OPERATORS)), 1))
+        str(identity_of(assign_names(plan_query(analyze_sql(f"{JOINED} {on};"), OPERATORS)), 1))
         for on in ("a.v IN (1, 2)", "(a.v = 1 OR a.v = 2)")
     ]
     assert texts[0] == texts[1] and "((`0.v`=1)or(`0.v`=2))" in texts[0]
 
 
-def test_a_long_list_over_what_only_spark_knows_is_quick(analyzed: Analyzed, refused: Refused) -> None:
+def test_a_long_list_over_what_only_spark_knows_is_quick(analyze_sql: Analyzed, refusals_of: Refused) -> None:
     members = ", ".join(f"'v{n}'" for n in range(20_000))
     sql = f"{DECLARED} SELECT STREAM v FROM a WHERE upper({{}}) IN ({members});"
     begin = process_time()
-    relation = analyzed(sql.format("s")).relation
+    relation = analyze_sql(sql.format("s")).relation
     assert isinstance(relation, AnalyzedScan)
     [part] = relation.filters
-    [refusal] = refused(sql.format("unknown"))
+    [refusal] = refusals_of(sql.format("unknown"))
     # A second or two on a slow machine; a mistake that is told of every value takes minutes.
     assert process_time() - begin < 20
     assert part.sql().startswith("(upper(`a.s`) IN ('v0', 'v1', ")

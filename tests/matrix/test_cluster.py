@@ -53,14 +53,14 @@ spark.stop()
 
 
 @dataclass(frozen=True)
-class Running:
+class ClusterWithPackage:
     """A cluster and the package that can be shipped to it."""
 
     master: str
     package: Path
 
 
-def hiding_package(folder: Path) -> Path:
+def hide_package(folder: Path) -> Path:
     """A folder that, on the PYTHONPATH of an interpreter, keeps it from seeing the installed package."""
     made = folder / "hiding"
     made.mkdir()
@@ -69,14 +69,16 @@ def hiding_package(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterWithPackage]:
     """A master and two workers whose executors do not see the installed package."""
     folder = tmp_path_factory.mktemp("cluster")
-    with standalone_cluster(folder / "spark", environ={"PYTHONPATH": str(hiding_package(folder))}) as master:
-        yield Running(master, package_zip(folder / "watersmeet.zip"))
+    with standalone_cluster(folder / "spark", environ={"PYTHONPATH": str(hide_package(folder))}) as master:
+        yield ClusterWithPackage(master, package_zip(folder / "watersmeet.zip"))
 
 
-def test_a_script_runs_on_a_cluster_as_in_local_mode(spark: SparkSession, cluster: Running, tmp_path: Path) -> None:
+def test_a_script_runs_on_a_cluster_as_in_local_mode(
+    spark: SparkSession, cluster: ClusterWithPackage, tmp_path: Path
+) -> None:
     here, there = make_project(tmp_path / "here", orders=400), make_project(tmp_path / "there", orders=400)
     run(there, cluster.master, {**CONF, "spark.submit.pyFiles": str(cluster.package)})
     script = resolve_paths(read_script(here.read_text(), here.name), here.parent)
@@ -87,14 +89,16 @@ def test_a_script_runs_on_a_cluster_as_in_local_mode(spark: SparkSession, cluste
     assert 390 < found.total() <= 400 and 100 < len(alone) < 200
 
 
-def test_the_python_call_runs_on_what_was_shipped(spark: SparkSession, cluster: Running, tmp_path: Path) -> None:
+def test_the_python_call_runs_on_what_was_shipped(
+    spark: SparkSession, cluster: ClusterWithPackage, tmp_path: Path
+) -> None:
     make_project(tmp_path, orders=400)
     command = [sys.executable, "-c", PROGRAM, cluster.master, json.dumps(CONF), str(cluster.package), str(tmp_path)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert said.returncode == 0, said.stderr
-    told = json.loads(said.stdout)
-    assert "No module named 'watersmeet'" in told["before"]
-    assert told["after"] and all(file.endswith("watersmeet.zip/watersmeet/__init__.py") for file in told["after"])
+    record = json.loads(said.stdout)
+    assert "No module named 'watersmeet'" in record["before"]
+    assert record["after"] and all(file.endswith("watersmeet.zip/watersmeet/__init__.py") for file in record["after"])
     join_streams(spark, tmp_path / "data", tmp_path / "here")
     found = rows(tmp_path / "in_python")
     assert found == rows(tmp_path / "here") and found.total() > 390

@@ -17,7 +17,7 @@ from examples.cluster.job import join_streams
 from examples.cluster.standalone import DRIVER, HOST, free_ports, package_zip, spark_class, spark_environment, stop
 from pyspark.sql import SparkSession
 from tests.conftest import QUICK
-from tests.matrix.test_cluster import hiding_package
+from tests.matrix.test_cluster import hide_package
 
 from watersmeet.spark.private import spark_version
 
@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [spark_class(), "org.apache.spark.deploy.SparkSubmit", "--master", "local[2]"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     command += [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-    path = os.pathsep.join(map(str, (hiding_package(folder), package_zip(folder / "watersmeet.zip"))))
+    path = os.pathsep.join(map(str, (hide_package(folder), package_zip(folder / "watersmeet.zip"))))
     environ = spark_environment(folder) | {"PYTHONPATH": path, "SPARK_DAEMON_MEMORY": "1g"}
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(

@@ -22,14 +22,14 @@ PACKAGE = "org.postgresql:postgresql:42.7.4"
 SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
 
 
-def called(folder: Path, command: str, *options: str) -> subprocess.CompletedProcess[str]:
+def call_cli(folder: Path, command: str, *options: str) -> subprocess.CompletedProcess[str]:
     arguments = [sys.executable, "-m", "watersmeet.cli", command, "q.sql", "--format", "json", *options]
     return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=200)
 
 
-def refused(folder: Path, command: str, *options: str) -> dict[str, str]:
+def refusal_of(folder: Path, command: str, *options: str) -> dict[str, str]:
     """The one refusal of a command, without anything else."""
-    said = called(folder, command, *options)
+    said = call_cli(folder, command, *options)
     assert "Traceback" not in said.stderr and "secret" not in said.stdout + said.stderr
     [refusal] = json.loads(said.stdout)["refusals"]
     return {"exit": str(said.returncode), **refusal}
@@ -38,10 +38,10 @@ def refused(folder: Path, command: str, *options: str) -> dict[str, str]:
 def test_missing_drivers_and_servers_are_refused_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "q.sql").write_text(SQL)
-    lacking = refused(tmp_path, "check", "--deep")
+    lacking = refusal_of(tmp_path, "check", "--deep")
     assert lacking["condition"] == "MISSING_CONNECTOR" and f"`--packages {PACKAGE}`" in lacking["hint"]
     for command in (["check", "--deep"], ["run", "--once"]):
-        found = refused(tmp_path, *command, "--packages", PACKAGE)
+        found = refusal_of(tmp_path, *command, "--packages", PACKAGE)
         if found["condition"] == "JARS_NOT_FETCHED":
             pytest.skip(f"the driver cannot be had: {found['message']}")
         assert (found["condition"], found["exit"]) == ("DATABASE_UNREACHABLE", "4"), found
@@ -57,7 +57,7 @@ def test_a_driver_that_comes_with_a_package_reads_the_table(tmp_path: Path) -> N
     text = SQL.replace("jdbc:postgresql://127.0.0.1:1/shop", f"jdbc:sqlite:{tmp_path}/shop.db")
     into = "CREATE SINK out USING json OPTIONS (path 'out'); INSERT INTO out SELECT STREAM"
     (tmp_path / "q.sql").write_text(text.replace("SELECT STREAM", into))
-    said = called(tmp_path, "run", "--once", "--packages", SQLITE)
+    said = call_cli(tmp_path, "run", "--once", "--packages", SQLITE)
     if "JARS_NOT_FETCHED" in said.stdout + said.stderr:
         pytest.skip("the driver cannot be had")
     assert said.returncode == 0, said.stderr

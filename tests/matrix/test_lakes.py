@@ -63,13 +63,13 @@ KINDS = """
 """Columns of all kinds that a table may have."""
 
 
-def told(format: str, path: Path, changes: str | None = None, **options: str) -> list[tuple[str, str]]:
+def log_columns(format: str, path: Path, changes: str | None = None, **options: str) -> list[tuple[str, str]]:
     """The columns that are read from the log of a table."""
     source = Source("s", (), format=format, options={"path": str(path), **options}, changes=changes)
     return _columns(StructType.fromDDL(ddl(replace(source, fields=columns_of(source).fields))))
 
 
-def given(frame: DataFrame) -> list[tuple[str, str]]:
+def spark_columns(frame: DataFrame) -> list[tuple[str, str]]:
     """The columns that Spark has, but for those of no type."""
     return [column for column in _columns(frame.schema) if column[1] != "void"]
 
@@ -85,10 +85,14 @@ def test_columns_are_those_that_delta_gives_whatever_became_of_its_table(lakes: 
 
     def check() -> None:
         read = lakes.read.format("delta").load(str(path))
-        assert told("delta", path) == given(read) == given(lakes.readStream.format("delta").load(str(path)))
+        assert (
+            log_columns("delta", path)
+            == spark_columns(read)
+            == spark_columns(lakes.readStream.format("delta").load(str(path)))
+        )
         feed = lakes.readStream.format("delta").option("readChangeFeed", "true").load(str(path))
-        assert told("delta", path, readChangeFeed="true") == given(feed)
-        assert told("delta", path, "delta", readChangeFeed="true") == given(read)
+        assert log_columns("delta", path, readChangeFeed="true") == spark_columns(feed)
+        assert log_columns("delta", path, "delta", readChangeFeed="true") == spark_columns(read)
 
     check()
     # Not by ALTER TABLE, for which this Delta lacks a class of this Spark.
@@ -97,7 +101,7 @@ def test_columns_are_those_that_delta_gives_whatever_became_of_its_table(lakes: 
     more.write.format("delta").mode("append").option("mergeSchema", "true").save(str(path))
     check()
     first = lakes.read.format("delta").option("versionAsOf", "0").load(str(path))
-    assert told("delta", path, versionAsOf="0") == given(first)
+    assert log_columns("delta", path, versionAsOf="0") == spark_columns(first)
     for _ in range(3):
         row.write.format("delta").mode("append").save(str(path))
     log = path / "_delta_log"
@@ -230,7 +234,7 @@ def test_a_key_that_is_not_unique_across_batches_stops_the_query(
         batch = lakes.sql(f"SELECT * FROM VALUES {', '.join(changes)} AS t (id, name, `{WEIGHT}`)")
         sink_connector(target).writer()(batch, number)
 
-    def found() -> list[tuple[Any, ...]]:
+    def table_rows() -> list[tuple[Any, ...]]:
         if format_ == "delta":
             return rows(lakes.read.format("delta").load(f"{tmp_path}/out"))
         lakes.sql("REFRESH TABLE firth.shop.out")
@@ -242,14 +246,14 @@ def test_a_key_that_is_not_unique_across_batches_stops_the_query(
         with pytest.raises(Exception, match="KEY_NOT_UNIQUE"):
             write(1, second, "(3, 'c', 1L)")
     write(1, "(NULL, 'n', -1L)")
-    assert found() == [(1, "a"), (2, "b")]
+    assert table_rows() == [(1, "a"), (2, "b")]
     write(2, "(1, 'a', -1L)", "(1, 'A', 1L)", "(2, 'b', -1L)", "(3, 'c', 1L)")
     write(3, "(2, 'B', 1L)")
-    assert found() == [(1, "A"), (2, "B"), (3, "c")]
+    assert table_rows() == [(1, "A"), (2, "B"), (3, "c")]
     # What others have put there is not a row of the query.
     target = SinkTarget(Sink("out", format_, options), "another", tmp_path / "checkpoint", "upsert", ("id",))
     write(0, "(1, 'x', 1L)")
-    assert found() == [(1, "x"), (2, "B"), (3, "c")]
+    assert table_rows() == [(1, "x"), (2, "B"), (3, "c")]
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -282,28 +286,28 @@ def test_a_column_that_select_gains_is_added_or_named(
         )  # fmt: skip
         return [text for text in news if "added" in text]
 
-    def stored() -> list[tuple[Any, ...]]:
+    def table_rows() -> list[tuple[Any, ...]]:
         if format_ == "iceberg":
             lakes.sql(f"REFRESH TABLE {name}")
         return rows(lakes.sql(f"SELECT * FROM {name}"))
 
     (tmp_path / "in" / "1.json").write_text('{"id": 1, "n": 1, "name": "a"}')
     start("id, n")
-    assert stored() == [(1, 1)]
+    assert table_rows() == [(1, 1)]
     (tmp_path / "in" / "2.json").write_text('{"id": 2, "n": 2, "name": "b"}')
     with pytest.raises(WatersmeetError, match="SINK_UNFIT") as caught:
         start(f"id, n, {gained}")
     assert f"`ALTER TABLE {name} ADD COLUMNS (`name` string)`" in str(caught.value.refusals[0].hint)
-    assert stored() == [(1, 1)]
+    assert table_rows() == [(1, 1)]
     assert start(f"id, n, {gained}", "add") == ["out: added `name` to the table of out."]
-    assert stored() == [(1, 1, None), (2, 2, "b")]
+    assert table_rows() == [(1, 1, None), (2, 2, "b")]
     (tmp_path / "in" / "3.json").write_text('{"id": 3, "n": 3, "name": "c"}')
     # Once, and the batches that the table has are still known.
     assert start(f"id, n, {gained}", "add") == []
     assert start(f"id, n, {gained}, n * 2 AS twice", "add") == ["out: added `twice` to the table of out."]
     (tmp_path / "in" / "4.json").write_text('{"id": 4, "n": 4, "name": "d"}')
     assert start(f"id, n, {gained}, n * 2 AS twice") == []
-    assert stored() == [(1, 1, None, None), (2, 2, "b", None), (3, 3, "c", None), (4, 4, "d", 8)]
+    assert table_rows() == [(1, 1, None, None), (2, 2, "b", None), (3, 3, "c", None), (4, 4, "d", 8)]
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -436,8 +440,8 @@ def test_columns_are_those_that_iceberg_gives(lakes: SparkSession, tmp_path: Pat
     for statement in ("", "ADD COLUMN more INT AFTER c", "RENAME COLUMN d TO odd", "DROP COLUMN e"):
         if statement:
             lakes.sql(f"ALTER TABLE sea.shop.everything {statement}")
-        assert told("iceberg", path) == given(lakes.read.format("iceberg").load(str(path)))
-    assert told("iceberg", path) == given(lakes.readStream.format("iceberg").load(str(path)))
+        assert log_columns("iceberg", path) == spark_columns(lakes.read.format("iceberg").load(str(path)))
+    assert log_columns("iceberg", path) == spark_columns(lakes.readStream.format("iceberg").load(str(path)))
 
 
 def test_a_table_is_merged_into_iceberg(lakes: SparkSession, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.archives import QUERIES, add_rows, run, written
+from tests.checkpoints.archives import QUERIES, add_rows, run, sink_rows
 from tests.cli.test_commands import watersmeet
 
 ROOT = Path(__file__).parents[2]
@@ -64,12 +64,12 @@ def test_states_go_on_with_a_later_spark(spark: SparkSession, tmp_path: Path) ->
     straight = project(tmp_path / "straight")
     queries = straight / "sql" / "joined.sql"
     run(straight, spark, queries)
-    first = written(straight)
-    assert written(before) == first
+    first = sink_rows(straight)
+    assert sink_rows(before) == first
     for one in (straight, after):
         add_rows(one, 1)
         run(one, spark, queries)
-    expected = {name: rows - first[name] for name, rows in written(straight).items()}
-    found = written(after)
+    expected = {name: rows - first[name] for name, rows in sink_rows(straight).items()}
+    found = sink_rows(after)
     assert {name: found.get(name, Counter()) for name in expected} == expected
     assert sum(map(len, expected.values())) > len(MOVED)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.archives import HERE, add_rows, extract, run, written
+from tests.checkpoints.archives import HERE, add_rows, extract, run, sink_rows
 from tests.spark.conftest import broker, kafka, postgres  # noqa: F401  # pyright: ignore[reportUnusedImport] - fixtures
 from tests.spark.state.test_rescale import arrive
 from tests.spark.state.test_rescale import run as run_chain
-from tests.spark.state.test_rescale import written as rows_of
+from tests.spark.state.test_rescale import sink_lines as rows_of
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.queries import read_script
@@ -33,7 +33,7 @@ NOT_TOLD = {"nested"}
 def test_every_family_goes_on_in_other_numbers(spark: SparkSession, tmp_path: Path) -> None:
     project = extract(HERE / "format-2.tar.gz", tmp_path)
     expected = json.loads((project / "expected.json").read_text())
-    before, refused = written(project), set[str]()
+    before, refused = sink_rows(project), set[str]()
     for checkpoint in sorted((project / "storage" / "checkpoints").iterdir()):
         try:
             rescale(spark, checkpoint, checkpoint.name, Parallelism(5, 3))
@@ -44,7 +44,7 @@ def test_every_family_goes_on_in_other_numbers(spark: SparkSession, tmp_path: Pa
     assert refused == NOT_TOLD
     add_rows(project, 1)
     run(project, spark)
-    after = {name: sorted((rows - before[name]).elements()) for name, rows in written(project).items()}
+    after = {name: sorted((rows - before[name]).elements()) for name, rows in sink_rows(project).items()}
     assert after == {name: sorted(rows) for name, rows in expected.items()}
 
 

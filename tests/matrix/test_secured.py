@@ -28,7 +28,7 @@ listener.name.secured.ssl.keystore.location={keys}
 """
 
 
-def secured(made: Broker, folder: Path) -> tuple[str, Path]:
+def secure_broker(made: Broker, folder: Path) -> tuple[str, Path]:
     """Another address of a broker, with a login and TLS, and the certificate that it is known by."""
     keys, certificate = folder / "keys.pem", folder / "ca.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
@@ -53,7 +53,7 @@ def test_rows_go_through_a_login_and_tls(tmp_path: Path) -> None:
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="shop" password="hunter22";'
     )
     with broker() as kafka:
-        address, certificate = secured(kafka, tmp_path)
+        address, certificate = secure_broker(kafka, tmp_path)
         for name in ("in", "out"):
             topics.create(kafka.address, name)
         topics.send_rows(kafka.address, "in", [{"id": number} for number in range(5)])

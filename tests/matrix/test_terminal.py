@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.terminal import typed
+from tests.terminal import type_command
 
 from watersmeet.cli.init import init_project
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 @pytest.mark.parametrize("columns", [60, 120])
 def test_something_moves_from_the_launch_to_the_end(tmp_path: Path, columns: int) -> None:
     init_project(tmp_path / "shop")
-    with typed("run", "shop", "--end", "--master", "local[2]", folder=tmp_path, columns=columns) as terminal:
+    with type_command("run", "shop", "--end", "--master", "local[2]", folder=tmp_path, columns=columns) as terminal:
         assert terminal.end() == 0, terminal.shown
     shown = terminal.shown
     steps = (

@@ -14,7 +14,7 @@ from watersmeet.metrics import logs
 from watersmeet.metrics.logs import Form, Level, LogOptions, log
 
 
-def logged(storage: Path, level: Level, form: Form) -> list[str]:
+def log_lines(storage: Path, level: Level, form: Form) -> list[str]:
     with LogOptions(level, form).attach(storage):
         log("info", "started", "joined")
         log_batch(batch(3, 1_800_000_000.0))
@@ -25,7 +25,7 @@ def logged(storage: Path, level: Level, form: Form) -> list[str]:
 
 
 def test_lines_of_text(tmp_path: Path) -> None:
-    started, done, news, failed = [line.split(" ", 1) for line in logged(tmp_path, "info", "text")]
+    started, done, news, failed = [line.split(" ", 1) for line in log_lines(tmp_path, "info", "text")]
     assert started[0].endswith("Z") and started[1] == "info    joined started"
     assert done[1] == "info    joined batch 3, 700 rows in, 290 out, 1,100 kept, 0.8 s, watermark 2027-01-15 06:54:00"
     assert news[1] == "warning news joined: is read by Spark from now on."
@@ -33,16 +33,16 @@ def test_lines_of_text(tmp_path: Path) -> None:
 
 
 def test_lines_of_json(tmp_path: Path) -> None:
-    started, done, _, failed = [json.loads(line) for line in logged(tmp_path, "info", "json")]
+    started, done, _, failed = [json.loads(line) for line in log_lines(tmp_path, "info", "json")]
     assert (started["level"], started["event"], started["query"]) == ("info", "started", "joined")
     assert (done["rows_in"], done["operators"]["o and d"]["sides"]["left"]["state_rows"]) == (700, 900)
     assert failed["text"] == "No way in:\npassword=*** is wrong."
 
 
 def test_logs_have_as_many_lines_as_requested(tmp_path: Path) -> None:
-    assert len(logged(tmp_path / "a", "warning", "text")) == 2
-    assert len(logged(tmp_path / "b", "error", "json")) == 1
-    assert '"rows_in": 700' in logged(tmp_path / "c", "debug", "text")[1]
+    assert len(log_lines(tmp_path / "a", "warning", "text")) == 2
+    assert len(log_lines(tmp_path / "b", "error", "json")) == 1
+    assert '"rows_in": 700' in log_lines(tmp_path / "c", "debug", "text")[1]
 
 
 def test_files_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

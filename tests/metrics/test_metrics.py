@@ -95,7 +95,7 @@ REPORTED: dict[str, Any] = {
 }
 
 
-def taken(*batches: Progress) -> MetricsRegistry:
+def registry_of(*batches: Progress) -> MetricsRegistry:
     metrics = MetricsRegistry()
     for progress in batches:
         metrics.take(progress)
@@ -125,13 +125,13 @@ def samples(text: str) -> dict[tuple[str, str], float]:
     return found
 
 
-def lasting(text: str) -> list[str]:
+def without_lag(text: str) -> list[str]:
     """The lines that do not change with the clock."""
     return [line for line in text.splitlines() if not line.startswith("watersmeet_watermark_lag_seconds")]
 
 
 def test_prometheus_own_parser_reads_it() -> None:
-    metrics = taken(FIRST, SECOND)
+    metrics = registry_of(FIRST, SECOND)
     metrics.checkpoints = {"joined": lambda: 4096}
     families = {family.name: family for family in text_string_to_metric_families(metrics.text(NOW))}
     assert {family.type for family in families.values()} == {"counter", "gauge", "histogram"}
@@ -156,7 +156,7 @@ def test_prometheus_own_parser_reads_it() -> None:
 
 def test_the_text_is_what_prometheus_reads() -> None:
     """Rewrite the golden file with UPDATE_GOLDEN=1 in the environment, and read the difference."""
-    metrics = taken(FIRST, SECOND)
+    metrics = registry_of(FIRST, SECOND)
     metrics.fail("not\nstarted")
     metrics.checkpoints = {"joined": lambda: 4096, "gone": lambda: None}
     text = metrics.text(NOW)
@@ -167,7 +167,7 @@ def test_the_text_is_what_prometheus_reads() -> None:
 
 
 def test_counters_add_up_and_gauges_show_the_latest_batch() -> None:
-    found = samples(taken(FIRST, SECOND).text())
+    found = samples(registry_of(FIRST, SECOND).text())
     operator = 'query="joined",operator="a and b",kind="interval"'
     assert found["watersmeet_operator_events_total", operator] == 8
     assert found["watersmeet_operator_events_processed_total", operator] == 14
@@ -187,7 +187,7 @@ def test_counters_add_up_and_gauges_show_the_latest_batch() -> None:
 
 
 def test_a_failed_query_takes_the_health_of_its_operators_and_a_batch_gives_it_back() -> None:
-    metrics = taken(FIRST, replace(FIRST, query="other", operators={"x": OperatorMetrics(kind="lookup")}))
+    metrics = registry_of(FIRST, replace(FIRST, query="other", operators={"x": OperatorMetrics(kind="lookup")}))
     metrics.fail("joined")
     health = {k: v for k, v in samples(metrics.text()).items() if k[0] == "watersmeet_operator_health"}
     assert [*health.values()] == [0, 0, 1] and metrics.status == "failed"
@@ -250,11 +250,11 @@ def test_busy_is_a_share(computed: float, seconds: float, at_once: int) -> None:
 
 
 def test_the_endpoint_answers() -> None:
-    metrics = taken(FIRST)
+    metrics = registry_of(FIRST)
     with serve_metrics(metrics, 0) as address:
         with urlopen(f"{address}/metrics") as answer:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-            assert lasting(answer.read().decode()) == lasting(metrics.text())
+            assert without_lag(answer.read().decode()) == without_lag(metrics.text())
         with urlopen(f"{address}/health") as answer:
             assert answer.read() == b'{"status": "healthy", "queries": {"joined": 1}}\n'
         metrics.fail("joined")
@@ -315,8 +315,8 @@ def test_a_query_hangs_that_is_not_heard_of_and_is_named(monkeypatch: pytest.Mon
     clock[0] += 6.5
     with serve_metrics(metrics, 0) as address, pytest.raises(HTTPError) as failed:
         urlopen(f"{address}/health")
-    told = json.loads(failed.value.read())
-    assert (failed.value.code, told["status"], told["hanging"]) == (503, "hanging", {"joined": 41.5, "new": 41.5})
+    record = json.loads(failed.value.read())
+    assert (failed.value.code, record["status"], record["hanging"]) == (503, "hanging", {"joined": 41.5, "new": 41.5})
     metrics.record_activity("joined")
     metrics.end("new")
     assert metrics.status == "healthy" and MetricsRegistry().unresponsive_queries == {}
@@ -361,7 +361,7 @@ def test_rows_of_sources_count_once_and_those_of_the_result_are_the_last_joins()
 
 def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
     """Every metric, matched label and label of a legend is written; counters are asked for their rate, gauges not."""
-    metrics = taken(FIRST)
+    metrics = registry_of(FIRST)
     metrics.checkpoints = {"joined": lambda: 1}
     metrics.files = {"joined": {"a": lambda: 3}}
     text = metrics.text(NOW)

@@ -31,14 +31,18 @@ def test_metrics_are_the_same_however_they_are_merged(told: list[ShardMetrics], 
     tasks = [part for part in (told[:cut], told[cut:]) if part]
     found = by_join(to_text("a and b", merge_shard_metrics(part)) for part in tasks)["a and b"]
 
-    def known(how: str, name: str) -> list[Any]:
+    def values_of(how: str, name: str) -> list[Any]:
         return [value for one in told if (value := one[how][name]) is not None]
 
-    rows, fullest, mark = known("sum", "rows_left"), known("highest", "fullest"), known("lowest", "watermark:a.t")
+    rows, fullest, mark = (
+        values_of("sum", "rows_left"),
+        values_of("highest", "fullest"),
+        values_of("lowest", "watermark:a.t"),
+    )
     assert found["rows_left"] == (sum(rows) if rows else None) and found["shards"] == len(told)
     assert found["fullest"] == (max(fullest) if fullest else None) and found["operator"] == "interval"
     assert found["watermark:a.t"] == (min(mark) if mark else None)
-    delays = known("sums", "delays")
+    delays = values_of("sums", "delays")
     ranges = {number for spread in delays for number in spread}
     expected = {number: sum(spread.get(number, 0) for spread in delays) for number in ranges} if delays else None
     assert found["delays"] == expected

@@ -3,11 +3,11 @@
 from zlib import crc32
 
 import pytest
-from tests.logical.conftest import analyzed, refused
+from tests.logical.conftest import analyze_sql, refusals_of
 
 from watersmeet.operators.state import format as stored_format
 
-__all__ = ["analyzed", "refused"]
+__all__ = ["analyze_sql", "refusals_of"]
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from watersmeet.operators.core.routing import Route, SkewedKeys
 from watersmeet.physical import PortPlan, RelationPlan
 
 
-class Sharded:
+class ShardedOperator:
     """An operator in some shards, whose ports are routed by their codes, or in the way that is given.
 
     ``shard_by``: per port the columns whose hash decides about the shard, where its code does not; ``skew``: per port
@@ -53,7 +53,7 @@ class Sharded:
         return step_in_shards(self.operator, self.ports, self.stores, tables, marks)
 
 
-def changed(emission: Emission) -> Counter[tuple[Any, ...]]:
+def changes_of(emission: Emission) -> Counter[tuple[Any, ...]]:
     """The changes that came out of all shards."""
     found: Counter[tuple[Any, ...]] = Counter()
     for table in emission.rows:

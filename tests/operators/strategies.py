@@ -104,7 +104,7 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoinOperator:
     ]
     lower, upper = sorted((draw(st.integers(-5, 5)), draw(st.integers(-5, 5))))
     strict = draw(st.tuples(st.booleans(), st.booleans()))
-    lives = _lives(draw)
+    lives = _row_ends(draw)
     is_bound = [not draw(st.booleans()) if any(life.column[0] == s for life in lives) else True for s in "lr"]
     lower, upper = (lower if is_bound[1] else -UNLIMITED), (upper if is_bound[0] else UNLIMITED)
     bounds = [
@@ -139,7 +139,7 @@ def _second_bounds(draw: st.DrawFn, times: list[tuple[str, ...]]) -> list[Bound]
     return [Bound(column, other, draw(st.integers(-4, 6)), draw(st.booleans())) for column, other in picked]
 
 
-def _lives(draw: st.DrawFn) -> list[Bound]:
+def _row_ends(draw: st.DrawFn) -> list[Bound]:
     """Ends that the rows of no side, of one or of both carry."""
     sides = draw(st.sampled_from(("", "", "l", "r", "lr")))
     others = {"l": "r.t", "r": "l.t"}
@@ -171,7 +171,7 @@ def rows(side: str, exact: bool) -> st.SearchStrategy[Row]:
     One number says it all, which is many times faster to draw than a value per column.
     """
 
-    def spelled(number: int) -> Row:
+    def row_of(number: int) -> Row:
         row: Row = {}
         for name, values in _CHOICES.items():
             number, choice = divmod(number, len(values))
@@ -179,7 +179,7 @@ def rows(side: str, exact: bool) -> st.SearchStrategy[Row]:
         key = row[f"{side}.k"] or 0
         return {**row, f"{side}.code": key if exact else key % 2}
 
-    return st.integers(0, math.prod(len(values) for values in _CHOICES.values()) - 1).map(spelled)
+    return st.integers(0, math.prod(len(values) for values in _CHOICES.values()) - 1).map(row_of)
 
 
 @st.composite

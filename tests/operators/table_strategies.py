@@ -59,7 +59,7 @@ Changes = tuple[list[Row], list[Row]]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class JoinExample:
     """A join and how codes follow from its keys: with few values, so that unequal keys have equal codes."""
 
     join: TableJoinOperator
@@ -69,7 +69,7 @@ class Drawn:
         """A change of a side. One number says it all, which is many times faster to draw than a value per column."""
         s, side = "lr"[port], self.join.ports[port]
 
-        def spelled(number: int) -> Row:
+        def row_of(number: int) -> Row:
             row: Row = {}
             for name, values in _CHOICES.items():
                 number, choice = divmod(number, len(values))
@@ -83,7 +83,7 @@ class Drawn:
             known = (*side.upsert_key, *side.keys, f"{s}.code")
             return {**{name: value if name in known else None for name, value in row.items()}, OP: -1}
 
-        return st.integers(0, _NUMBERS - 1).map(spelled)
+        return st.integers(0, _NUMBERS - 1).map(row_of)
 
     def code(self, row: Row, s: str) -> int:
         if self.keys == ("f",):
@@ -97,9 +97,9 @@ class Drawn:
         return st.tuples(*(st.lists(self.rows(port), max_size=5) for port in (0, 1)))
 
     def histories(self, size: int = 6) -> st.SearchStrategy[list[Changes]]:
-        return st.lists(self.batches, min_size=1, max_size=size).map(self.positioned)
+        return st.lists(self.batches, min_size=1, max_size=size).map(self.with_positions)
 
-    def positioned(self, batches: list[Changes]) -> list[Changes]:
+    def with_positions(self, batches: list[Changes]) -> list[Changes]:
         """The same, with the positions of upserts against the order in which they stand."""
 
         def positions(rows: list[Row]) -> list[Row]:
@@ -120,7 +120,7 @@ class Drawn:
 
 
 @st.composite
-def drawn_joins(draw: st.DrawFn, *, nested: bool = False, plain: bool = False) -> Drawn:
+def join_examples(draw: st.DrawFn, *, nested: bool = False, plain: bool = False) -> JoinExample:
     """A join; ``plain``: without nested keys, decimals and zeros of two signs."""
     keys = () if nested else draw(st.sampled_from(KEYS[:3] if plain else KEYS))
     exact = keys == ("k",) and draw(st.booleans())
@@ -144,7 +144,7 @@ def drawn_joins(draw: st.DrawFn, *, nested: bool = False, plain: bool = False) -
     ]
     condition = draw(conditions()) if nested or draw(st.booleans()) else None
     make = NestedLoopJoinOperator if nested else ChangelogJoinOperator
-    return Drawn(make(kind, sides[0], sides[1], condition, budget=draw(st.sampled_from((TINY, BUDGET)))), keys)
+    return JoinExample(make(kind, sides[0], sides[1], condition, budget=draw(st.sampled_from((TINY, BUDGET)))), keys)
 
 
 def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -152,7 +152,7 @@ def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def emitted(join: TableJoinOperator, emission: Emission) -> Counter[tuple[Any, ...]]:
+def changes_of(join: TableJoinOperator, emission: Emission) -> Counter[tuple[Any, ...]]:
     """The changes that came out; no row both comes and goes."""
     found: Counter[tuple[Any, ...]] = Counter()
     for table in emission.rows:
@@ -164,6 +164,6 @@ def emitted(join: TableJoinOperator, emission: Emission) -> Counter[tuple[Any, .
     return found
 
 
-def repaired(side: Port, table: Bag) -> list[Row]:
+def repair(side: Port, table: Bag) -> list[Row]:
     """Changes after which no row of the table is there less than zero times."""
     return [{**row, WEIGHT: -number} for row, number in table if number < 0 and not side.upsert_key]

@@ -52,7 +52,7 @@ def queries(draw: st.DrawFn, ways: int) -> str:
     return f"SELECT {columns} {text}"
 
 
-def planned(query: str, lag: int) -> QueryPlan:
+def plan_of(query: str, lag: int) -> QueryPlan:
     columns = f"id BIGINT, t BIGINT, v BIGINT, WATERMARK FOR t AS t - {lag}"
     declared = "".join(f"CREATE STREAM {stream} ({columns});" for stream in STREAMS)
     return plan_query(analyze(read_script(declared + query))[0], OPERATORS)
@@ -71,11 +71,11 @@ def table(given_rows: Rows) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in given_rows], SCHEMA)
 
 
-def arrived(batch: dict[str, Rows]) -> dict[str, pa.Table]:
+def stream_tables(batch: dict[str, Rows]) -> dict[str, pa.Table]:
     return {stream: table(batch.get(stream, [])) for stream in STREAMS}
 
 
-def found(result: pa.Table) -> Counter[Any]:
+def rows_of(result: pa.Table) -> Counter[Any]:
     return multiset(zip(*(column.to_pylist() for column in result.columns), strict=True))
 
 
@@ -84,15 +84,15 @@ def test_kernel_equals_definition_in_chains_of_three_and_four() -> None:
     @given(st.data())
     def check(data: st.DataObject) -> None:
         ways = data.draw(st.integers(3, 4))
-        plan = planned(data.draw(queries(ways)), lag=3)
+        plan = plan_of(data.draw(queries(ways)), lag=3)
         reference, kernel = LocalQuery(plan, "reference"), LocalQuery(plan, "kernel")
         for batch in data.draw(batches(ways)):
             if data.draw(st.booleans()):
                 kernel.restart()
             mark = data.draw(st.dictionaries(st.sampled_from(STREAMS[:ways]), st.integers(0, 14), max_size=2))
             marks = {f"{stream}.t": value for stream, value in mark.items()}
-            expected, actual = reference.step(arrived(batch), marks), kernel.step(arrived(batch), marks)
-            assert found(actual.rows) == found(expected.rows)
+            expected, actual = reference.step(stream_tables(batch), marks), kernel.step(stream_tables(batch), marks)
+            assert rows_of(actual.rows) == rows_of(expected.rows)
             assert actual.report.watermarks == expected.report.watermarks
             assert actual.report.state == expected.report.state
 
@@ -107,12 +107,12 @@ def test_chains_are_what_sql_says() -> None:
         query = data.draw(queries(ways))
         given_batches = data.draw(batches(ways))
         # The lag is so long that nothing is late: only the end closes lifetimes.
-        kernel = LocalQuery(planned(query, lag=1000), "kernel")
+        kernel = LocalQuery(plan_of(query, lag=1000), "kernel")
         end = {f"{stream}.t": END_OF_INPUT for stream in STREAMS[:ways]}
         total: Counter[Any] = Counter()
         for batch in given_batches:
-            total += found(kernel.step(arrived(batch), {}).rows)
-        total += found(kernel.step(arrived({}), end).rows)
+            total += rows_of(kernel.step(stream_tables(batch), {}).rows)
+        total += rows_of(kernel.step(stream_tables({}), end).rows)
         with duckdb.connect() as database:
             for stream in STREAMS[:ways]:
                 together = [row for batch in given_batches for row in batch[stream]]

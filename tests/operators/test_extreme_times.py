@@ -56,12 +56,12 @@ STRETCHES: tuple[Stretch, ...] = (
 """Small times, which go up to about 12, at the lower end of the range, at the upper end, and at both."""
 
 
-def stretched_rows(rows: Any, stretch: Stretch, *names: str) -> Any:
+def stretch_rows(rows: Any, stretch: Stretch, *names: str) -> Any:
     """The same rows with the times in columns of these names at the ends."""
     return tuple({key: stretch(value) if key[2:] in names else value for key, value in row.items()} for row in rows)
 
 
-def stretched_marks(marks: Mapping[str, int], stretch: Stretch) -> dict[str, int]:
+def stretch_marks(marks: Mapping[str, int], stretch: Stretch) -> dict[str, int]:
     """The same marks at the ends; a mark is the end of input only if it is said to be."""
     return {
         name: mark if name == NOW or mark == END_OF_INPUT else min(stretch(mark), END_OF_INPUT - 1)
@@ -122,7 +122,7 @@ def test_of_rows_that_are_too_many_those_at_the_highest_time_go_last() -> None:
     for rows, marks in (((3, HIGHEST), {}), ((HIGHEST, HIGHEST), {"r.t": 20}), ((), {"r.t": END_OF_INPUT})):
         step = reference.step({0: [{"l.t": time} for time in rows]}, marks)
         emission = join.step(store, {0: times("l", *rows)}, marks)
-        assert (emission.report.state, test_interval.emitted(emission)) == (
+        assert (emission.report.state, test_interval.rows_of(emission)) == (
             step.state,
             test_interval.multiset(step.rows),
         )
@@ -147,8 +147,8 @@ def test_an_interval_join_equals_its_definition(data: st.DataObject) -> None:
     stretch = data.draw(st.sampled_from(STRETCHES))
     reference, store = IntervalReference(join), MemoryStore()
     for drawn in data.draw(strategies.histories(join)):
-        left, right = (stretched_rows(rows, stretch, "t", "u", "e") for rows in drawn.rows)
-        batch = strategies.Batch((left, right), stretched_marks(drawn.marks, stretch))
+        left, right = (stretch_rows(rows, stretch, "t", "u", "e") for rows in drawn.rows)
+        batch = strategies.Batch((left, right), stretch_marks(drawn.marks, stretch))
         step = reference.step(dict(enumerate(batch.rows)), batch.marks)
         test_interval.expect_same(join, join.step(store, batch.tables(), batch.marks), step)
 
@@ -170,8 +170,8 @@ def test_an_asof_join_equals_its_definition(data: st.DataObject) -> None:
     stretch = data.draw(st.sampled_from(STRETCHES))
     reference, store = AsofReference(join), MemoryStore()
     for drawn in data.draw(test_asof.histories(join)):
-        left, right = (stretched_rows(rows, stretch, "t", "u") for rows in (drawn.left, drawn.right))
-        batch = test_asof.Batch(left, right, stretched_marks(drawn.marks, stretch))
+        left, right = (stretch_rows(rows, stretch, "t", "u") for rows in (drawn.left, drawn.right))
+        batch = test_asof.Batch(left, right, stretch_marks(drawn.marks, stretch))
         step = reference.step(batch.dicts(), batch.marks)
         test_asof.expect_same(join, join.step(store, batch.tables(), batch.marks), step)
 
@@ -184,7 +184,7 @@ def test_a_sync_join_equals_its_definition(data: st.DataObject) -> None:
     reference, store = SyncReference(join), MemoryStore()
     for drawn in data.draw(test_sync.histories(join)):
         rows = {port: [(stretch(time), value) for time, value in some] for port, some in drawn.rows.items()}
-        batch = test_sync.Batch(rows, stretched_marks(drawn.marks, stretch))
+        batch = test_sync.Batch(rows, stretch_marks(drawn.marks, stretch))
         step = reference.step(batch.dicts(), batch.marks)
         test_sync.expect_same(join, join.step(store, batch.tables(), batch.marks), step)
 
@@ -198,8 +198,8 @@ def test_a_window_join_equals_its_definition(data: st.DataObject) -> None:
     for drawn in data.draw(windows.histories(join)):
         # Order values up to 8: the highest of them becomes the highest there is.
         left, right = (
-            stretched_rows(
-                stretched_rows(rows, stretch, "d"), lambda time: stretch(None if time is None else time + 4), "o"
+            stretch_rows(
+                stretch_rows(rows, stretch, "d"), lambda time: stretch(None if time is None else time + 4), "o"
             )
             for rows in drawn.rows
         )
@@ -221,7 +221,7 @@ def test_a_group_that_ends_at_the_lowest_time_has_not_ended_before_there_is_a_ma
         table = pa.Table.from_pylist(some, schema=pa.schema([("e", pa.int64()), ("#weight", pa.int64())]))
         emission = grouping.step(store, {0: table} if some else {}, marks)
         step = reference.step({0: some}, marks)
-        assert test_group.spelled(test_group.tuples(emission.rows)) == test_group.spelled(step.rows)
+        assert test_group.row_texts(test_group.tuples(emission.rows)) == test_group.row_texts(step.rows)
         assert emission.report.state == step.state
 
 
@@ -263,7 +263,7 @@ def test_keys_that_are_equal_but_differ_in_their_bits_meet_in_an_interval_join(d
         plain = strategies.Batch(with_plain_keys(rows), drawn.marks)
         step = reference.step(dict(enumerate(rows)), drawn.marks)
         emission = join.step(store, as_tables(plain.tables(), rows), drawn.marks)
-        assert test_interval.emitted(emission) == test_interval.multiset(step.rows)
+        assert test_interval.rows_of(emission) == test_interval.multiset(step.rows)
         assert (emission.report.state, dict(emission.report.watermarks)) == (step.state, step.watermarks)
 
 
@@ -283,7 +283,7 @@ def test_keys_that_are_equal_but_differ_in_their_bits_meet_in_an_asof_join(data:
         plain = test_asof.Batch(left, right, drawn.marks)
         step = reference.step({port: some for port, some in enumerate(rows) if some}, drawn.marks)
         emission = join.step(store, as_tables(plain.tables(), rows), drawn.marks)
-        assert test_group.spelled(test_asof.tuples(emission.rows)) == test_group.spelled(step.rows)
+        assert test_group.row_texts(test_asof.tuples(emission.rows)) == test_group.row_texts(step.rows)
         assert (emission.report.late, emission.report.dropped[1]) == (
             tuple(sum(port == p for port, _ in step.late) for p in (0, 1)),
             step.dropped[1],
@@ -300,7 +300,7 @@ def test_keys_that_are_equal_but_differ_in_their_bits_are_one_partition_of_a_win
         plain = replace(drawn, rows=with_plain_keys(rows))
         step = reference.step(dict(enumerate(rows)), drawn.marks)
         emission = join.step(store, as_tables(plain.tables(), rows), drawn.marks)
-        assert test_group.spelled(test_window_properties.emitted(emission)) == test_group.spelled(step.rows)
+        assert test_group.row_texts(test_window_properties.rows_of(emission)) == test_group.row_texts(step.rows)
         report = emission.report
         assert (report.state, report.dropped, report.partitions) == (step.state, step.dropped, step.partitions)
 

@@ -46,7 +46,7 @@ def join_of(kind: str, size: int, step: int, cumulative: bool) -> IntervalJoinOp
     return IntervalJoinOperator(kind, side("l"), side("r"), -UNLIMITED, UNLIMITED, (), None, lives)  # pyright: ignore[reportArgumentType]
 
 
-def unfolded(side: str, rows: list[tuple[int, int]], sizes: tuple[int, int, bool]) -> list[Row]:
+def unfold(side: str, rows: list[tuple[int, int]], sizes: tuple[int, int, bool]) -> list[Row]:
     return [
         {f"{side}.t": time, f"{side}.v": value, f"{side}.e": end}
         for time, value in rows
@@ -69,7 +69,7 @@ def test_kernel_and_shards_equal_the_definition(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 6))):
         came = [data.draw(some), data.draw(some)]
         before = dict(reference._tracker.received)  # pyright: ignore[reportPrivateUsage]
-        rows = {port: unfolded("lr"[port], came[port], sizes) for port in (0, 1) if came[port]}
+        rows = {port: unfold("lr"[port], came[port], sizes) for port in (0, 1) if came[port]}
         mark = st.integers(0, 40) | st.just(END_OF_INPUT)
         marks: dict[str, int] = data.draw(st.dictionaries(st.sampled_from(("l.t", "r.t")), mark, max_size=2))
         step = reference.step(rows, marks)
@@ -120,7 +120,7 @@ def test_rows_of_some_windows_are_late_for_each(data: st.DataObject) -> None:
     reference, watermark = IntervalReference(join), -1
     for _ in range(data.draw(st.integers(1, 6))):
         came = data.draw(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 99)), max_size=4))
-        rows = [row for row in unfolded("l", came, sizes) if data.draw(st.booleans())]
+        rows = [row for row in unfold("l", came, sizes) if data.draw(st.booleans())]
         marks: dict[str, int] = data.draw(
             st.dictionaries(st.sampled_from(["l.t", "r.t"]), st.integers(0, 40), max_size=2)
         )
@@ -136,7 +136,7 @@ def test_a_row_joins_in_the_windows_that_are_open() -> None:
     join, store = join_of("inner", *sizes), MemoryStore()
 
     def step(left: list[tuple[int, int]], right: list[tuple[int, int]], **marks: int) -> Emission:
-        sides = {0: unfolded("l", left, sizes), 1: unfolded("r", right, sizes)}
+        sides = {0: unfold("l", left, sizes), 1: unfold("r", right, sizes)}
         arrivals = {port: pa.Table.from_pylist(rows) for port, rows in sides.items() if rows}
         return join.step(store, arrivals, {name.replace("_", "."): mark for name, mark in marks.items()})
 

@@ -17,9 +17,9 @@ from tests.operators.asof import test_asof
 from tests.operators.changelog.test_changelog import quick
 from tests.operators.interval import test_interval
 from tests.operators.lookup import test_lookup
-from tests.operators.sharded import Sharded, changed, with_code
+from tests.operators.sharded import ShardedOperator, changes_of, with_code
 from tests.operators.sync import test_sync
-from tests.operators.table_strategies import drawn_joins, tuples
+from tests.operators.table_strategies import join_examples, tuples
 from tests.operators.window import test_window_properties
 
 from watersmeet.local.query import MemoryStore
@@ -55,14 +55,14 @@ def with_null_codes(tables: dict[int, pa.Table], exact: bool) -> dict[int, pa.Ta
 @quick
 @given(st.data())
 def test_a_join_of_tables_is_its_definition_in_several_shards(data: st.DataObject) -> None:
-    drawn = data.draw(drawn_joins().filter(lambda one: one.keys != ()))
+    drawn = data.draw(join_examples().filter(lambda one: one.keys != ()))
     reference = ChangelogReference(drawn.join)
-    sharded = Sharded(drawn.join, data.draw(st.sampled_from((2, 4, 7))))
+    sharded = ShardedOperator(drawn.join, data.draw(st.sampled_from((2, 4, 7))))
     for batch in data.draw(drawn.histories()):
         if data.draw(st.booleans()):
             sharded.restart()
         tables = with_null_codes(drawn.tables(batch), drawn.join.left.exact)
-        assert changed(sharded.step(tables, {})) == reference.step(dict(enumerate(batch)))
+        assert changes_of(sharded.step(tables, {})) == reference.step(dict(enumerate(batch)))
 
 
 def plain(side: Port) -> Port:
@@ -73,12 +73,12 @@ def plain(side: Port) -> Port:
 @given(st.data())
 def test_a_join_without_keys_is_its_definition_in_several_shards(data: st.DataObject) -> None:
     # Upserts need keys, and where both sides are preserved there is one shard.
-    drawn = data.draw(drawn_joins(nested=True).filter(lambda one: one.join.kind != "full"))
+    drawn = data.draw(join_examples(nested=True).filter(lambda one: one.join.kind != "full"))
     drawn = replace(drawn, join=replace(drawn.join, left=plain(drawn.join.left), right=plain(drawn.join.right)))
     routes: tuple[Route, Route] = ("all", "spread") if drawn.join.kind == "right" else ("spread", "all")
-    reference, sharded = ChangelogReference(drawn.join), Sharded(drawn.join, 4, routes)
+    reference, sharded = ChangelogReference(drawn.join), ShardedOperator(drawn.join, 4, routes)
     for batch in data.draw(drawn.histories()):
-        assert changed(sharded.step(drawn.tables(batch), {})) == reference.step(dict(enumerate(batch)))
+        assert changes_of(sharded.step(drawn.tables(batch), {})) == reference.step(dict(enumerate(batch)))
 
 
 @settings(quick, max_examples=examples(40))
@@ -87,13 +87,13 @@ def test_an_interval_join_is_its_definition_in_several_shards(data: st.DataObjec
     join = data.draw(strategies.joins().filter(lambda join: join.left.code is not None or join.kind != "full"))
     # Without keys the side that is not preserved goes to all shards.
     keyless: tuple[Route, Route] = ("all", "time") if join.kind == "right" else ("time", "all")
-    reference, sharded = IntervalReference(join), Sharded(join, 7, () if join.left.code else keyless)
+    reference, sharded = IntervalReference(join), ShardedOperator(join, 7, () if join.left.code else keyless)
     for batch in data.draw(strategies.histories(join)):
         if data.draw(st.booleans()):
             sharded.restart()
         emission = sharded.step(with_null_codes(batch.tables(), join.left.exact), batch.marks)
         step = reference.step(dict(enumerate(batch.rows)), batch.marks)
-        assert test_interval.emitted(emission) == multiset(step.rows)
+        assert test_interval.rows_of(emission) == multiset(step.rows)
         assert emission.report.state == step.state
         assert dict(emission.report.watermarks) == step.watermarks
 
@@ -108,7 +108,7 @@ def test_an_interval_join_with_skewed_keys_is_its_definition_in_several_shards(d
     column = "code" if join.left.exact else "k"
     skew = (SkewedKeys(f"l.{column}", values, spread != 0), SkewedKeys(f"r.{column}", values, spread != 1))
     shown = [replace(port, columns=tuple(dict.fromkeys((*port.columns, port.keys[0])))) for port in join.ports]
-    sharded = Sharded(join, data.draw(st.sampled_from((2, 5))), skew=skew)
+    sharded = ShardedOperator(join, data.draw(st.sampled_from((2, 5))), skew=skew)
     # Rows of one key are spread by all their columns.
     sharded.ports = [replace(port, columns=shown[n].columns) for n, port in enumerate(sharded.ports)]
     reference = IntervalReference(join)
@@ -116,7 +116,7 @@ def test_an_interval_join_with_skewed_keys_is_its_definition_in_several_shards(d
         if data.draw(st.booleans()):
             sharded.restart()
         if data.draw(st.booleans()):
-            sharded.stores = rescaled(sharded.stores, data.draw(st.integers(1, 4)), join, skew)
+            sharded.stores = rescale(sharded.stores, data.draw(st.integers(1, 4)), join, skew)
         emission = sharded.step(with_null_codes(batch.tables(), join.left.exact), batch.marks)
         step = reference.step(dict(enumerate(batch.rows)), batch.marks)
         assert test_interval.emitted(emission) == multiset(step.rows)
@@ -130,7 +130,7 @@ def test_skewed_keys_are_spread_and_copied() -> None:
     left_port, right_port = (Port((f"{s}.k", f"{s}.v"), (f"{s}.t",), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr")
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
     join = IntervalJoinOperator("inner", left_port, right_port, -5, 5, bounds)
-    sharded = Sharded(join, 4, skew=(SkewedKeys("l.k", (7,)), SkewedKeys("r.k", (7,), is_copied=True)))
+    sharded = ShardedOperator(join, 4, skew=(SkewedKeys("l.k", (7,)), SkewedKeys("r.k", (7,), is_copied=True)))
     left, right = (
         pa.table({f"{s}.k": pa.array([7] * n), f"{s}.v": pa.array(range(n)), f"{s}.t": pa.array([3] * n)})
         for s, n in (("l", 400), ("r", 3))
@@ -140,7 +140,7 @@ def test_skewed_keys_are_spread_and_copied() -> None:
     assert emission.report.state == (400, 12)
     parts = [store.get("directory") for store in sharded.stores]
     assert all(parts), "no shard is empty"
-    sharded.stores = rescaled(sharded.stores, 3, join, (sharded.ports[0].skew, sharded.ports[1].skew))
+    sharded.stores = rescale(sharded.stores, 3, join, (sharded.ports[0].skew, sharded.ports[1].skew))
     emission = sharded.step({1: right}, {})
     assert sum(table.num_rows for table in emission.rows) == 1200
     assert emission.report.state == (400, 18)
@@ -150,7 +150,7 @@ def test_skewed_keys_are_spread_and_copied() -> None:
 @given(st.data())
 def test_an_asof_join_is_its_definition_in_several_shards(data: st.DataObject) -> None:
     join = data.draw(test_asof.joins())
-    reference, sharded = AsofReference(join), Sharded(join, 7, () if join.left.code else ("time", "all"))
+    reference, sharded = AsofReference(join), ShardedOperator(join, 7, () if join.left.code else ("time", "all"))
     for batch in data.draw(test_asof.histories(join)):
         if data.draw(st.booleans()):
             sharded.restart()
@@ -166,7 +166,7 @@ def test_a_lookup_join_is_its_definition_in_several_shards(data: st.DataObject) 
     # A limit on rows that wait is divided among the shards.
     join = replace(data.draw(test_lookup.joins()), waiting=None)
     keyless: tuple[Route, Route] = ("all", "spread") if join.table == 0 else ("spread", "all")
-    reference, sharded = LookupReference(join), Sharded(join, 7, () if join.left.code else keyless)
+    reference, sharded = LookupReference(join), ShardedOperator(join, 7, () if join.left.code else keyless)
     for batch in data.draw(test_lookup.histories(join)):
         if data.draw(st.booleans()):
             sharded.restart()
@@ -182,7 +182,7 @@ def test_a_sync_join_is_its_definition_in_several_shards(data: st.DataObject) ->
     # A limit on rows is divided among the shards.
     join = replace(data.draw(test_sync.joins()), max_rows=None)
     routes: tuple[Route, ...] = ("time",) * len(join.ports)
-    reference, sharded = SyncReference(join), Sharded(join, 7, routes)
+    reference, sharded = SyncReference(join), ShardedOperator(join, 7, routes)
     for batch in data.draw(test_sync.histories(join)):
         if data.draw(st.booleans()):
             sharded.restart()
@@ -201,7 +201,7 @@ def is_free(window: WindowSpec) -> bool:
 
 
 @st.composite
-def window_joins(draw: st.DrawFn) -> tuple[WindowJoinOperator, Sharded]:
+def window_joins(draw: st.DrawFn) -> tuple[WindowJoinOperator, ShardedOperator]:
     """A window join whose partitions stay together in several shards, and its shards."""
     join = draw(window_strategies.joins(ordered=draw(st.booleans()), limits=False).filter(lambda one: one.left.keys))
     windows: list[WindowSpec] = []
@@ -215,7 +215,7 @@ def window_joins(draw: st.DrawFn) -> tuple[WindowJoinOperator, Sharded]:
     sides = list(zip("lr", windows, strict=True))
     chosen = [name for name in names if all(f"{s}.{name}" in (w.partition or (f"{s}.{name}",)) for s, w in sides)]
     shard_by = () if chosen == names else tuple(tuple(f"{s}.{name}" for name in chosen) for s in "lr")
-    return join, Sharded(join, draw(st.sampled_from((2, 4, 7))), ("partition", "partition"), shard_by)
+    return join, ShardedOperator(join, draw(st.sampled_from((2, 4, 7))), ("partition", "partition"), shard_by)
 
 
 @settings(quick, max_examples=examples(60))
@@ -234,8 +234,8 @@ def test_a_window_join_is_its_definition_in_several_shards(data: st.DataObject) 
             tables = {p: with_code(one, f"{'lr'[p]}.code", join.ports[p].keys) for p, one in tables.items()}
         emission = sharded.step(tables, marks)
         step = reference.step(dict(enumerate(batch.rows)), marks)
-        assert Counter(test_window_properties.emitted(emission)) == Counter(step.rows)
-        assert Counter(test_window_properties.unmatched(emission)) == Counter(step.unmatched)
+        assert Counter(test_window_properties.rows_of(emission)) == Counter(step.rows)
+        assert Counter(test_window_properties.rows_without_match(emission)) == Counter(step.unmatched)
         assert (emission.report.state, emission.report.partitions) == (step.state, step.partitions)
 
 
@@ -244,9 +244,9 @@ def test_rows_with_a_null_key_are_one_partition_in_several_shards() -> None:
     windows = [WindowSpec("count", 1, None, (f"{s}.k",)) for s in "lr"]
     join = WindowJoinOperator("left", ports[0], ports[1], (windows[0], windows[1]))
     rows = pa.table({"l.k": pa.array([None] * 6, pa.int64()), "l.v": pa.array(range(6))})
-    emission = Sharded(join, 4, ("partition", "partition")).step({0: rows}, {})
+    emission = ShardedOperator(join, 4, ("partition", "partition")).step({0: rows}, {})
     # Each row but the last leaves the window of one row without a match.
-    assert test_window_properties.emitted(emission) == [(number, None) for number in range(5)]
+    assert test_window_properties.rows_of(emission) == [(number, None) for number in range(5)]
     assert emission.report.state == (1, 0)
 
 
@@ -259,7 +259,7 @@ COMPUTED = ChangelogJoinOperator(
 """a LEFT JOIN b ON try_cast(a.code AS BIGINT) = b.id."""
 
 
-def coded(codes: Sequence[str], op: int = 1, v: int = 1) -> dict[int, pa.Table]:
+def upsert_codes(codes: Sequence[str], op: int = 1, v: int = 1) -> dict[int, pa.Table]:
     """Upserts, or deletes, of rows with these codes."""
     return {0: upserts([(code, op, v) for code in codes])}
 
@@ -277,16 +277,16 @@ def upserts(rows: Sequence[tuple[str, int, int]]) -> pa.Table:
 def test_rows_with_null_keys_are_taken_back_in_several_shards(
     batches: list[list[tuple[str, int, int]]], data: st.DataObject
 ) -> None:
-    reference, sharded = ChangelogReference(COMPUTED), Sharded(COMPUTED, data.draw(st.integers(2, 4)))
+    reference, sharded = ChangelogReference(COMPUTED), ShardedOperator(COMPUTED, data.draw(st.integers(2, 4)))
     for rows in batches:
         table = upserts(rows)
-        assert changed(sharded.step({0: table}, {})) == reference.step({0: table.to_pylist()})
+        assert changes_of(sharded.step({0: table}, {})) == reference.step({0: table.to_pylist()})
         if data.draw(st.booleans()):
             shards = data.draw(st.integers(2, 4))
-            sharded.stores = rescaled(sharded.stores, shards)
+            sharded.stores = rescale(sharded.stores, shards)
 
 
-def rescaled(
+def rescale(
     stores: list[MemoryStore],
     shards: int,
     operator: StreamOperator = COMPUTED,
@@ -309,30 +309,30 @@ def rescaled(
 
 
 def test_rows_with_null_keys_are_found_again_after_rescaling() -> None:
-    sharded = Sharded(COMPUTED, 3)
-    sharded.step(coded(CODES), {})
+    sharded = ShardedOperator(COMPUTED, 3)
+    sharded.step(upsert_codes(CODES), {})
     assert sum(store.get("directory") is not None for store in sharded.stores) > 1
-    sharded.stores = rescaled(sharded.stores, 5)
-    gone = changed(sharded.step(coded(CODES, -1), {}))
+    sharded.stores = rescale(sharded.stores, 5)
+    gone = changes_of(sharded.step(upsert_codes(CODES, -1), {}))
     assert gone == Counter({(code, 1, None): -1 for code in CODES})
 
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_state_with_null_keys_in_any_shard_is_not_taken_for_its_own(shards: int) -> None:
     before, empty = MemoryStore(), MemoryStore()
-    COMPUTED.step(before, coded(CODES), {})
+    COMPUTED.step(before, upsert_codes(CODES), {})
     # With one shard all rows are where they belong.
     assert places_null_keys(COMPUTED, before, shards) is (shards == 1)
     assert places_null_keys(COMPUTED, empty, shards)
     # What says so is kept, also in another number of shards.
-    COMPUTED.step(empty, coded(CODES), {})
+    COMPUTED.step(empty, upsert_codes(CODES), {})
     assert places_null_keys(COMPUTED, empty, shards)
-    assert all(store.get(NULL_KEYS) for store in rescaled([empty], 3))
+    assert all(store.get(NULL_KEYS) for store in rescale([empty], 3))
 
 
 def test_a_state_without_null_keys_is_its_own() -> None:
     store = MemoryStore()
-    COMPUTED.step(store, coded(("7", "8", str(2**63 - 1))), {})
+    COMPUTED.step(store, upsert_codes(("7", "8", str(2**63 - 1))), {})
     assert places_null_keys(COMPUTED, store, 2)
 
 

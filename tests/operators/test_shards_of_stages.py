@@ -15,7 +15,7 @@ from tests.examples import examples
 from tests.operators.group import test_finality, test_group, test_sessions
 from tests.operators.group.test_finality import changes, forgetful
 from tests.operators.latest import test_latest
-from tests.operators.sharded import Sharded, with_code
+from tests.operators.sharded import ShardedOperator, with_code
 from tests.operators.top import test_top
 
 from watersmeet.operators.core.operator import Port
@@ -33,13 +33,15 @@ CODE = "#code"
 SHARDS = st.sampled_from((2, 4, 7))
 
 
-def expect_groups(sharded: Sharded, reference: GroupReference, table: pa.Table, marks: Mapping[str, int]) -> None:
+def expect_groups(
+    sharded: ShardedOperator, reference: GroupReference, table: pa.Table, marks: Mapping[str, int]
+) -> None:
     """One batch of a grouping, whose rows carry the code of all keys that are not sessions."""
     grouping = reference.grouping
     coded = with_code(table, CODE, grouping.other_keys)
     emission = sharded.step({0: coded} if table.num_rows else {}, marks)
     step = reference.step({0: table.to_pylist()}, marks)
-    assert test_group.spelled(test_group.tuples(emission.rows)) == test_group.spelled(step.rows)
+    assert test_group.row_texts(test_group.tuples(emission.rows)) == test_group.row_texts(step.rows)
     assert emission.report.state == step.state
     assert dict(emission.report.watermarks) == step.watermarks
 
@@ -52,7 +54,7 @@ def test_groups_are_their_definition_in_several_shards(data: st.DataObject) -> N
     grouping = replace(data.draw(drawn), code=CODE)
     if grouping.window_end is not None:
         grouping = replace(grouping, finality_outputs=(("end", 0),))
-    sharded, reference = Sharded(grouping, data.draw(SHARDS)), GroupReference(grouping)
+    sharded, reference = ShardedOperator(grouping, data.draw(SHARDS)), GroupReference(grouping)
     for rows, marks, restarted in data.draw(test_group.histories(grouping)):
         if restarted:
             sharded.restart()
@@ -65,7 +67,7 @@ def test_sessions_are_their_definition_in_several_shards(
     grouping: GroupByOperator, batches: list[test_sessions.Batch], shards: int
 ) -> None:
     grouping = replace(grouping, code=CODE)
-    sharded, reference = Sharded(grouping, shards), GroupReference(grouping)
+    sharded, reference = ShardedOperator(grouping, shards), GroupReference(grouping)
     for rows, marks, restarted in batches:
         if restarted:
             sharded.restart()
@@ -76,7 +78,7 @@ def test_sessions_are_their_definition_in_several_shards(
 @given(st.data())
 def test_the_first_rows_of_groups_are_their_definition_in_several_shards(data: st.DataObject) -> None:
     top = replace(data.draw(test_top.tops().filter(lambda top: top.by != ())), code=CODE)
-    sharded, reference = Sharded(top, data.draw(SHARDS)), TopReference(top)
+    sharded, reference = ShardedOperator(top, data.draw(SHARDS)), TopReference(top)
     there: list[dict[str, Any]] = []
     for arrived in data.draw(st.lists(st.lists(test_top.ROWS, max_size=6), min_size=1, max_size=7)):
         rows = [{**row, "#weight": data.draw(st.sampled_from((1, 1, 2)))} for row in arrived]
@@ -91,7 +93,7 @@ def test_the_first_rows_of_groups_are_their_definition_in_several_shards(data: s
         emission = sharded.step({0: with_code(table, CODE, top.by)} if rows else {}, {})
         expected = reference.step({0: table.to_pylist()})
         assert isinstance(expected, Counter)
-        assert test_top.spelled(test_top.emitted(emission.rows)) == test_top.spelled(expected)
+        assert test_top.row_texts(test_top.changes_of(emission.rows)) == test_top.row_texts(expected)
         assert top.changes or emission.report.state == (reference.stored,)
 
 
@@ -105,7 +107,7 @@ def test_final_groups_are_forgotten_in_several_shards(
     data: st.DataObject,
 ) -> None:
     counts = replace(test_finality.COUNTS, code=CODE)
-    before, after = Sharded(counts, shards), Sharded(replace(behind, code=CODE), behind_shards)
+    before, after = ShardedOperator(counts, shards), ShardedOperator(replace(behind, code=CODE), behind_shards)
     every = forgetful(behind)
     expected: Any = TopReference(every) if isinstance(every, TopNOperator) else GroupReference(every)
     reference = GroupReference(counts)
@@ -136,7 +138,7 @@ def test_windows_by_their_bounds_are_forgotten_in_several_shards(
     shards: int,
     data: st.DataObject,
 ) -> None:
-    sharded = Sharded(replace(keyed, code=CODE), shards)
+    sharded = ShardedOperator(replace(keyed, code=CODE), shards)
     keys = keyed.by if isinstance(keyed, TopNOperator) else keyed.keys
     expected: Any = TopReference(keyed) if isinstance(keyed, TopNOperator) else GroupReference(keyed)
     for rows, until in batches:
@@ -170,7 +172,7 @@ def test_the_latest_rows_are_their_definition_in_several_shards(data: st.DataObj
     latest = LatestOperator(
         Port(columns, (), keys, code, exact), append=data.draw(st.booleans()), budget=test_latest.SMALL
     )
-    sharded, reference = Sharded(latest, data.draw(SHARDS)), LatestReference(latest)
+    sharded, reference = ShardedOperator(latest, data.draw(SHARDS)), LatestReference(latest)
     for rows in data.draw(st.lists(st.lists(LATEST_ROWS, max_size=6), min_size=1, max_size=7)):
         if data.draw(st.booleans()):
             sharded.restart()

@@ -24,7 +24,7 @@ CREATE TABLE b (k BIGINT, t BIGINT, PRIMARY KEY (k));
 ROWS = {"l": [[1, 9]], "r": [[1, 5], [1, 2], [2, 20]], "c": [[1, 0]], "b": [[1, 0]]}
 
 
-def stepped(query: str) -> tuple[JoinPlan, StepReport]:
+def step_once(query: str) -> tuple[JoinPlan, StepReport]:
     script = read_script(f"{STREAMS}{query};")
     plan = plan_query(analyze(script)[0], OPERATORS)
     local = LocalQuery(plan, "kernel")
@@ -58,7 +58,7 @@ def stepped(query: str) -> tuple[JoinPlan, StepReport]:
     ],
 )  # fmt: skip
 def test_distance_of_matched_rows_in_time(query: str, unit: str | None, bound: int | None, lengths: list[int]) -> None:
-    plan, report = stepped(query)
+    plan, report = step_once(query)
     explain = OPERATORS[getattr(plan.analyzed, "family", "")].explain
     assert isinstance(explain, JoinExplainer)
     apart = explain.pair_distance(plan.operator)
@@ -84,7 +84,7 @@ def test_distance_of_matched_rows_in_time(query: str, unit: str | None, bound: i
     ],
 )
 def test_written_rows_are_counted_by_side(query: str, kept: set[int]) -> None:
-    plan, report = stepped(query)
+    plan, report = step_once(query)
     keeping = state_schema_of(plan.operator.name)
     ports = {keeping.spine(plan.operator.identity, spine).port for spine in report.stored}
     assert ports >= kept

@@ -110,7 +110,7 @@ _CHOICES = {
 def rows(side: str, exact: bool) -> st.SearchStrategy[Row]:
     """A row of a side, drawn as one number; codes of unequal keys may be equal unless ``exact``."""
 
-    def spelled(number: int) -> Row:
+    def row_of(number: int) -> Row:
         row: Row = {}
         for name, values in _CHOICES.items():
             number, choice = divmod(number, len(values))
@@ -118,7 +118,7 @@ def rows(side: str, exact: bool) -> st.SearchStrategy[Row]:
         key = row[f"{side}.k"] or 0
         return {**row, f"{side}.code": key if exact else key % 2}
 
-    return st.integers(0, math.prod(len(values) for values in _CHOICES.values()) - 1).map(spelled)
+    return st.integers(0, math.prod(len(values) for values in _CHOICES.values()) - 1).map(row_of)
 
 
 @st.composite

@@ -48,7 +48,7 @@ def comments(text: str) -> list[str]:
     return [comment.text for _, gap in sorted(gaps_of(text, tokens, frozenset()).items()) for comment in gap.comments]
 
 
-def known_scripts() -> list[str]:
+def all_scripts() -> list[str]:
     """The SQL of all cases and examples."""
     cases = [yaml.safe_load(path.read_text("utf-8")) for path in FILES]
     examples = [path.read_text("utf-8") for path in sorted((ROOT / "examples").rglob("*.sql"))]

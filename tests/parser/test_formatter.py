@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.parser.meaning import comments, known_scripts, meaning, words
+from tests.parser.meaning import all_scripts, comments, meaning, words
 from tests.parser.test_fuzz import SCRIPT, WORDS
 
 from watersmeet.errors import WatersmeetError
@@ -16,7 +16,7 @@ from watersmeet.parser.cursor import tokenize
 from watersmeet.parser.formatter import WIDTH
 from watersmeet.queries import format_script, read_script
 
-KNOWN = known_scripts()
+KNOWN = all_scripts()
 UNSET = SCRIPT.split(";", 1)[1]
 FUZZ = settings(
     derandomize=True, max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -171,7 +171,7 @@ def test_scripts_of_cases_and_examples(number: int):
 
 
 @st.composite
-def laid_out(draw: st.DrawFn, separators: list[str]) -> tuple[str, str]:
+def layouts(draw: st.DrawFn, separators: list[str]) -> tuple[str, str]:
     """A known script without settings, in which all spaces count, and the same with other separators."""
     text = draw(st.sampled_from([text for text in (*KNOWN, UNSET) if "SET " not in text.upper()]))
     tokens = tokenize(text, "<sql>")
@@ -186,7 +186,7 @@ def laid_out(draw: st.DrawFn, separators: list[str]) -> tuple[str, str]:
     return text, text[: tokens[0].start] + "".join(parts) + tokens[-1].text + text[tokens[-1].end :]
 
 
-@given(laid_out([" ", "\n", "\n   "]))
+@given(layouts([" ", "\n", "\n   "]))
 @FUZZ
 def test_one_text_has_one_layout(texts: tuple[str, str]):
     try:
@@ -196,7 +196,7 @@ def test_one_text_has_one_layout(texts: tuple[str, str]):
     assert format_script(texts[1]) == formatted
 
 
-@given(laid_out([" ", "\n", " -- c\n", "\n-- d\n", " /* e */ ", "\n\n/* f\n g */\n"]))
+@given(layouts([" ", "\n", " -- c\n", "\n-- d\n", " /* e */ ", "\n\n/* f\n g */\n"]))
 @FUZZ
 def test_comments_stay_wherever_they_stand(texts: tuple[str, str]):
     try:

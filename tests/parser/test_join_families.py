@@ -18,11 +18,11 @@ from watersmeet.queries import read_script
 
 
 def query(text: str) -> Query:
-    (asked,) = read_script(text).queries
-    return asked
+    (parsed,) = read_script(text).queries
+    return parsed
 
 
-def left_window(text: str) -> WindowClause:
+def window_of_left(text: str) -> WindowClause:
     relation = query(f"SELECT * FROM {text} JOIN b WINDOW (COUNT 0)").relation
     assert isinstance(relation, Join)
     assert isinstance(relation.left, Scan | Union)
@@ -43,7 +43,7 @@ def left_window(text: str) -> WindowClause:
     ],
 )
 def test_kinds_of_windows(text: str, kind: str, amount: Amount):
-    window = left_window(f"a WINDOW ({text})")
+    window = window_of_left(f"a WINDOW ({text})")
     assert (window.kind, window.amount) == (kind, amount)
     assert read_window(text).amount == amount
 
@@ -57,7 +57,7 @@ def test_kinds_of_windows(text: str, kind: str, amount: Amount):
     ],
 )
 def test_partitions_and_their_limits(text: str, kind: str, amount: Amount):
-    window = left_window(f"a WINDOW (COUNT 5 PARTITION BY kind, upper(x) || 'y' {text})")
+    window = window_of_left(f"a WINDOW (COUNT 5 PARTITION BY kind, upper(x) || 'y' {text})")
     assert [expression_in_words(expr) for expr in window.partition_by] == ["kind", "upper(x) || 'y'"]
     assert window.limit is not None
     assert (window.limit.kind, window.limit.amount) == (kind, amount)
@@ -77,7 +77,7 @@ def test_a_window_stands_before_or_after_the_alias(text: str):
 
 
 def test_a_union_has_a_window():
-    window = left_window("(SELECT * FROM a UNION ALL SELECT * FROM c) WINDOW (COUNT 5) u")
+    window = window_of_left("(SELECT * FROM a UNION ALL SELECT * FROM c) WINDOW (COUNT 5) u")
     assert window.kind == "count"
 
 
@@ -129,10 +129,10 @@ def test_words_of_windows_are_names_in_other_places():
 
 
 def test_ports_of_a_sync_join():
-    asked = query("SELECT STREAM * FROM a SYNC JOIN b AS x SYNC JOIN c WHERE a.v > 1 PORTS INTO s1, `s 2`, s3;")
-    assert isinstance(asked.relation, ParsedSyncJoin)
-    assert [leaf.alias for leaf in asked.relation.inputs if isinstance(leaf, Scan)] == ["a", "x", "c"]
-    assert [apart.sink for apart in asked.side_outputs] == ["s1", "s 2", "s3"]
+    parsed = query("SELECT STREAM * FROM a SYNC JOIN b AS x SYNC JOIN c WHERE a.v > 1 PORTS INTO s1, `s 2`, s3;")
+    assert isinstance(parsed.relation, ParsedSyncJoin)
+    assert [leaf.alias for leaf in parsed.relation.inputs if isinstance(leaf, Scan)] == ["a", "x", "c"]
+    assert [apart.sink for apart in parsed.side_outputs] == ["s1", "s 2", "s3"]
 
 
 def test_a_join_may_follow_a_sync_join():
@@ -182,11 +182,11 @@ def test_the_version_of_a_table_as_of_a_time(text: str):
 
 
 def test_outputs_stand_in_any_order():
-    asked = query(
+    parsed = query(
         "INSERT INTO s SELECT * FROM a WINDOW (COUNT 1) FULL JOIN b WINDOW (COUNT 1) WHERE x"
         " UNMATCHED RIGHT INTO r LATE INTO late UNMATCHED LEFT INTO l"
     )
-    names = (asked.into, *(apart.sink for apart in asked.side_outputs), asked.late_into)
+    names = (parsed.into, *(apart.sink for apart in parsed.side_outputs), parsed.late_into)
     assert names == ("s", "l", "r", "late")
 
 

@@ -11,8 +11,8 @@ from watersmeet.queries import read_script
 
 
 def query(text: str) -> Query:
-    (asked,) = read_script(text).queries
-    return asked
+    (parsed,) = read_script(text).queries
+    return parsed
 
 
 def only_scan(asked: Query) -> Scan:
@@ -72,10 +72,10 @@ def test_lenses_may_end_a_query_inside_brackets_with_a_semicolon():
 )
 def test_with_before_a_query_belongs_to_it(text: str):
     script = read_script(text)
-    (asked,) = script.queries
+    (parsed,) = script.queries
     assert script.views == ()
-    assert [view.name for view in asked.views] == ["a", "b"]
-    assert (asked.into, only_scan(asked).source, part(script, asked)) == ("s", "b", text)
+    assert [view.name for view in parsed.views] == ["a", "b"]
+    assert (parsed.into, only_scan(parsed).source, part(script, parsed)) == ("s", "b", text)
 
 
 def test_a_subquery_is_a_view_that_nobody_can_name():
@@ -97,21 +97,21 @@ def test_a_subquery_is_a_view_that_nobody_can_name():
 
 
 def test_a_union_of_queries_is_a_union_of_views():
-    asked = query(
+    parsed = query(
         "SELECT u.x FROM (SELECT * FROM a UNION ALL SELECT x FROM b WHERE y UNION ALL SELECT TABLE * FROM c"
         " UNION ALL SELECT * FROM d JOIN e ON d.x = e.x UNION ALL SELECT * FROM f AS g) u"
     )
-    assert isinstance(asked.relation, Union)
-    assert [scan.source for scan in asked.relation.scans] == ["a", "#1", "#2", "#3", "f"]
-    assert [scan.alias for scan in asked.relation.scans] == ["a", "#1", "#2", "#3", "f"]
-    assert [view.query.result for view in asked.views] == [None, "table", None]
+    assert isinstance(parsed.relation, Union)
+    assert [scan.source for scan in parsed.relation.scans] == ["a", "#1", "#2", "#3", "f"]
+    assert [scan.alias for scan in parsed.relation.scans] == ["a", "#1", "#2", "#3", "f"]
+    assert [view.query.result for view in parsed.views] == [None, "table", None]
 
 
 def test_a_window_stands_behind_a_subquery():
-    asked = query("SELECT * FROM (SELECT x FROM a) WINDOW (COUNT 5) AS s JOIN b WINDOW (COUNT 1)")
-    assert isinstance(asked.relation, Join)
-    assert isinstance(asked.relation.left, Scan)
-    assert asked.relation.left.clause is not None
+    parsed = query("SELECT * FROM (SELECT x FROM a) WINDOW (COUNT 5) AS s JOIN b WINDOW (COUNT 1)")
+    assert isinstance(parsed.relation, Join)
+    assert isinstance(parsed.relation.left, Scan)
+    assert parsed.relation.left.clause is not None
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_a_query_says_whether_it_gives_a_stream_or_a_table(text: str, result: st
 def test_grouping():
     text = "SELECT TABLE window(t, '5 minutes') w, k, sum(v) FROM a WHERE v > 1 GROUP BY window(t, '5 minutes'), k + 1"
     script = read_script(text)
-    (asked,) = script.queries
-    assert [expr.op for expr in asked.group_by] == ["other", "+"]
-    assert script.text[asked.group_span.start : asked.group_span.end] == "GROUP BY window(t, '5 minutes'), k + 1"
-    assert asked.where is not None
-    assert [item.expr.op for item in asked.items if not isinstance(item, Star)] == ["other", "column", "aggregate"]
+    (parsed,) = script.queries
+    assert [expr.op for expr in parsed.group_by] == ["other", "+"]
+    assert script.text[parsed.group_span.start : parsed.group_span.end] == "GROUP BY window(t, '5 minutes'), k + 1"
+    assert parsed.where is not None
+    assert [item.expr.op for item in parsed.items if not isinstance(item, Star)] == ["other", "column", "aggregate"]
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,12 @@ def test_result_has_its_storage_formats(text: str, store: StorageFormats | None)
 
 
 def test_words_of_views_are_names_in_other_places():
-    asked = query("SELECT with, view, lateral, group FROM with group JOIN lateral ON store WHERE having")
-    assert isinstance(asked.relation, Join)
-    assert isinstance(asked.relation.left, Scan)
-    assert (asked.relation.left.source, asked.relation.left.alias) == ("with", "group")
-    assert asked.where is not None
-    assert asked.where.text == "having"
+    parsed = query("SELECT with, view, lateral, group FROM with group JOIN lateral ON store WHERE having")
+    assert isinstance(parsed.relation, Join)
+    assert isinstance(parsed.relation.left, Scan)
+    assert (parsed.relation.left.source, parsed.relation.left.alias) == ("with", "group")
+    assert parsed.where is not None
+    assert parsed.where.text == "having"
 
 
 @pytest.mark.parametrize(

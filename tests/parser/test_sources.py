@@ -13,8 +13,8 @@ FIVE = Amount(5_000_000, is_interval=True)
 
 
 def query(text: str) -> Query:
-    (asked,) = read_script(text).queries
-    return asked
+    (parsed,) = read_script(text).queries
+    return parsed
 
 
 def scan(text: str) -> Scan:

@@ -20,7 +20,7 @@ def query(text: str) -> Query:
     return found
 
 
-def spelled(found: Query) -> tuple[list[str], list[str]]:
+def item_texts(found: Query) -> tuple[list[str], list[str]]:
     items = [item.expr.sql(lambda ref: ref.parts[-1]) for item in found.items if isinstance(item, Item)]
     return items, [expr.sql(lambda ref: ref.parts[-1]) for expr in found.group_by]
 
@@ -70,7 +70,7 @@ def spelled(found: Query) -> tuple[list[str], list[str]]:
 )  # fmt: skip
 def test_windows_are_read_as_those_of_spark(text: str, items: list[str], by: list[str]):
     found = query(text)
-    assert spelled(found) == (items, by)
+    assert item_texts(found) == (items, by)
     assert isinstance(found.relation, Scan)
     assert found.relation.window is None
 
@@ -102,7 +102,7 @@ def test_names_of_columns_stay():
     )
     assert [item.name for item in found.items if isinstance(item, Item)] == ["window_start", "Window_End"]
     # Without the function they are names like any other.
-    assert spelled(query("SELECT window_start, tumble FROM b GROUP BY hop"))[0] == ["window_start", "tumble"]
+    assert item_texts(query("SELECT window_start, tumble FROM b GROUP BY hop"))[0] == ["window_start", "tumble"]
 
 
 @pytest.mark.parametrize(

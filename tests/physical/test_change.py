@@ -18,9 +18,9 @@ from tests.physical.test_identity import (
     SAME,
     VIEW,
     WINDOWED,
-    edited,
+    edit_sql,
+    identify,
     plan_of,
-    told,
 )
 
 from watersmeet.operators import change_rules, table_operators
@@ -34,19 +34,19 @@ TABLE = dict(
     )
 )
 
-CONDITION = edited(JOIN, {r"AND d\.ts": "AND o.customer < d.customer AND d.ts"})
-SHOWN = edited(CONDITION, {"o.id, o.customer,": "o.id,"})
+CONDITION = edit_sql(JOIN, {r"AND d\.ts": "AND o.customer < d.customer AND d.ts"})
+SHOWN = edit_sql(CONDITION, {"o.id, o.customer,": "o.id,"})
 LAG = r"(?s)^(.*?ts - INTERVAL) 5"
 IDLE = r"(?s)^(.*?ts - INTERVAL 5 MINUTES)"
-CHAIN = edited(JOIN, OTHER["a join more"][1])
-SINK = edited(
+CHAIN = edit_sql(JOIN, OTHER["a join more"][1])
+SINK = edit_sql(
     JOIN,
     {"SELECT STREAM o.id": "CREATE SINK out USING json OPTIONS (path '/out');\nINSERT INTO out SELECT STREAM o.id"},
 )
 
-LIMITED = edited(WINDOWED, {"PARTITION BY id": "PARTITION BY id PARTITION COUNT 100"})
+LIMITED = edit_sql(WINDOWED, {"PARTITION BY id": "PARTITION BY id PARTITION COUNT 100"})
 LATE = {"SELECT STREAM": "SET watersmeet.table.late = ignore;\nSELECT STREAM"}
-SYNC = edited(
+SYNC = edit_sql(
     JOIN, {r"(?s)SELECT STREAM.*": "SELECT STREAM o.ts, o.id, d.customer FROM orders o SYNC JOIN deliveries d;"}
 )
 
@@ -87,14 +87,14 @@ EDITS: dict[str, Edits] = {
     ],
     "options of a sink, but for its format and where it writes": [(SINK, {"'/out'": "'/out', compression 'gzip'"})],
     "how long `IDLE AFTER` is": [
-        (edited(JOIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {"AFTER 1 MINUTE": "AFTER 2 MINUTES"})
+        (edit_sql(JOIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {"AFTER 1 MINUTE": "AFTER 2 MINUTES"})
     ],
     "a longer bound of an interval join": other("a lower bound", "an upper bound, under another alias"),
     "a shorter bound of an interval join": [
         (JOIN, {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}), (VIEW, {"10 MINUTES": "2 MINUTES"}),
     ],
     "a bound that becomes strict": [
-        (edited(JOIN, {r"BETWEEN o.ts - INTERVAL 5 MINUTES AND": ">= o.ts AND d.ts <="}), {"<= o.ts": "< o.ts"})
+        (edit_sql(JOIN, {r"BETWEEN o.ts - INTERVAL 5 MINUTES AND": ">= o.ts AND d.ts <="}), {"<= o.ts": "< o.ts"})
     ],
     "a longer lag": [*other("a lag"), (ASOF, {LAG: r"\1 50"})],
     "a shorter lag": [(JOIN, {LAG: r"\1 2"})],
@@ -117,11 +117,11 @@ EDITS: dict[str, Edits] = {
     ],
     "another tolerance of an as-of join": [
         *other("how far a version may be"), (ASOF, {"WITHIN 1 HOUR": "WITHIN 1 MINUTE"}),
-        (edited(ASOF, {"o.ts >= d.ts": "o.ts <= d.ts"}), {"WITHIN 1 HOUR": "WITHIN 2 HOURS"}),
+        (edit_sql(ASOF, {"o.ts >= d.ts": "o.ts <= d.ts"}), {"WITHIN 1 HOUR": "WITHIN 2 HOURS"}),
     ],
     "whether rows wait for table rows that come late: `watersmeet.table.late`": [
         (LOOKUP, LATE),
-        (edited(LOOKUP, LATE), {"= ignore": "= reemit"}),
+        (edit_sql(LOOKUP, LATE), {"= ignore": "= reemit"}),
     ],
     "what a sync join does with rows out of order: `watersmeet.sync.disorder`": [
         (SYNC, {"SELECT STREAM": "SET watersmeet.sync.disorder = error;\nSELECT STREAM"})
@@ -132,8 +132,8 @@ EDITS: dict[str, Edits] = {
         (CHAIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}),
     ],
     "`IDLE AFTER` in no side of a join where one had it": [
-        (edited(JOIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {" IDLE AFTER 1 MINUTE": ""}),
-        (edited(CHAIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {" IDLE AFTER 1 MINUTE": ""}),
+        (edit_sql(JOIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {" IDLE AFTER 1 MINUTE": ""}),
+        (edit_sql(CHAIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {" IDLE AFTER 1 MINUTE": ""}),
     ],
     "another source, path, topic or format of a source": other("a path", "a format", "a topic", "another source"),
     "the type of a column that is kept": other("a type"),
@@ -145,13 +145,13 @@ EDITS: dict[str, Edits] = {
 
 
 def edit(before: str, edits: dict[str, str], marks: list[dict[str, int]] | None = None) -> Edit:
-    return classify_edit(told(before), told(edited(before, edits)), change_rules(), marks, table_operators())
+    return classify_edit(identify(before), identify(edit_sql(before, edits)), change_rules(), marks, table_operators())
 
 
 def test_the_table_has_every_edit_that_is_tried() -> None:
     assert set(TABLE) == set(EDITS)
     assert (
-        classify_edit(told(JOIN), told(JOIN, 2), change_rules(), None, table_operators()).kind
+        classify_edit(identify(JOIN), identify(JOIN, 2), change_rules(), None, table_operators()).kind
         == TABLE["the number of shards"]
     )
 
@@ -176,7 +176,7 @@ OUTCOMES = {
 @pytest.mark.parametrize("name", [name for name in EDITS if TABLE[name] == "free"])
 def test_a_free_edit_may_change_what_becomes_of_rows(name: str) -> None:
     for before, edits in EDITS[name]:
-        plans = [plan_of(text) for text in (before, edited(before, edits))]
+        plans = [plan_of(text) for text in (before, edit_sql(before, edits))]
         names = [{output.name for output in plan.outputs} for plan in plans]
         is_changed = changes_outcomes(*(outcome_digest(plan, "UTC") for plan in plans))
         assert is_changed == (name in OUTCOMES or names[0] != names[1])
@@ -205,7 +205,7 @@ def test_effects_are_reported_with_their_times() -> None:
         "rows of `o` with `o.ts` before 1970-01-01 05:30:00 are removed with the next batch;"
     )
     (padded,) = edit(
-        edited(JOIN, {"orders o JOIN": "orders o LEFT JOIN"}), {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks
+        edit_sql(JOIN, {"orders o JOIN": "orders o LEFT JOIN"}), {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks
     ).effects
     assert "05:30:00 are removed with the next batch, and emitted if unmatched" in padded.consequence
     (lag,) = edit(JOIN, {LAG: r"\1 65"}, marks).effects
@@ -219,7 +219,7 @@ def test_effects_are_reported_with_their_times() -> None:
 
 def test_another_query_of_the_same_sources_is_no_table_and_reads_no_other_source() -> None:
     assert edit(JOIN, {r"orders o JOIN": "orders o LEFT JOIN"}).kind == "rebuilt"
-    less = classify_edit(told(CHAIN), told(JOIN), change_rules(), None, table_operators())
+    less = classify_edit(identify(CHAIN), identify(JOIN), change_rules(), None, table_operators())
     assert (less.kind, less.difference) == ("rebuilt", "it had 3 sources, now it has 2")
 
 
@@ -243,7 +243,7 @@ SELECT STREAM o.item, p.price FROM orders o JOIN prices FOR SYSTEM_TIME AS OF o.
 
 
 def test_deletes_of_a_versioned_table_count_once_that_is_accepted() -> None:
-    now = told(VERSIONED)
+    now = identify(VERSIONED)
     identity = json.loads(json.dumps(now.identity))
     versions = identity["stages"][0]["operator"]["ports"][1]
     versions["stored"].remove("#void")
@@ -277,7 +277,7 @@ FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '10' MINUTES));
     ],
 )
 def test_groups_of_ended_windows_are_removed_once_that_is_accepted(query: str) -> None:
-    now = told(WINDOWS + query)
+    now = identify(WINDOWS + query)
     identity = json.loads(json.dumps(now.identity))
     stage = identity["stages"][0]
     assert stage["ports"][0]["lags"] == {"0.at": 300_000_000}
@@ -301,13 +301,13 @@ def test_groups_of_ended_windows_are_removed_once_that_is_accepted(query: str) -
 
 def test_groups_that_come_out_once_do_not_continue_as_a_table() -> None:
     grouped = "auction, count(*) AS n FROM bids GROUP BY auction, window(at, '1 hour');"
-    table, stream = (told(f"{WINDOWS} SELECT {kind} {grouped}") for kind in ("TABLE", "STREAM"))
+    table, stream = (identify(f"{WINDOWS} SELECT {kind} {grouped}") for kind in ("TABLE", "STREAM"))
     for was, now, before, after in ((table, stream, "table", "stream"), (stream, table, "stream", "table")):
         found = classify_edit(was, now, change_rules(), None, table_operators())
         assert found.kind == "refused"
         assert found.difference.startswith(f"the result of the groups was a {before}")
         assert f"now it is a {after}" in found.difference
-    lagged = told(f"{WINDOWS} SELECT STREAM {grouped}".replace("5 MINUTES", "9 MINUTES"))
+    lagged = identify(f"{WINDOWS} SELECT STREAM {grouped}".replace("5 MINUTES", "9 MINUTES"))
     assert classify_edit(stream, lagged, change_rules(), None, table_operators()).kind == "continued"
 
 
@@ -319,11 +319,11 @@ def test_window_functions_continue_unless_their_frames_differ() -> None:
         "refused": ("ROWS 9", "ROWS 10"),
     }  # fmt: skip
     for kind, edit in edits.items():
-        found = classify_edit(told(text), told(text.replace(*edit)), change_rules(), None, table_operators())
+        found = classify_edit(identify(text), identify(text.replace(*edit)), change_rules(), None, table_operators())
         assert found.kind == kind, found
 
 
 def test_a_condition_over_versions_was_a_filter_and_is_none() -> None:
-    text = edited(VERSIONED, {"= p.item;": "= p.item AND p.price > 5;"})
-    stage = told(text).identity["stages"][0]
+    text = edit_sql(VERSIONED, {"= p.item;": "= p.item AND p.price > 5;"})
+    stage = identify(text).identity["stages"][0]
     assert [(port["filters"], len(port["on"])) for port in stage["ports"]] == [([], 0), ([], 1)]

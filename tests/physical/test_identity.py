@@ -80,7 +80,7 @@ SELECT TABLE k, count(*) AS n FROM events GROUP BY k;
 CLICKS = ORDERS + "SELECT STREAM o.id FROM orders o JOIN clicks k ON o.id = k.id WITHIN 1 HOUR;"
 
 
-def told(text: str, shards: int = 4) -> NamedIdentity:
+def identify(text: str, shards: int = 4) -> NamedIdentity:
     """A script of one query with its identity."""
     plan = plan_of(text)
     return NamedIdentity(identity_of(plan, shards), scan_words(plan), outcome_digest(plan, "UTC"))
@@ -93,7 +93,7 @@ def plan_of(text: str) -> QueryPlan:
     return plan_query(query, OPERATORS, limits=limits_of(script))
 
 
-def edited(text: str, edits: dict[str, str]) -> str:
+def edit_sql(text: str, edits: dict[str, str]) -> str:
     """The text with its edits, each of which must find something to change."""
     for before, after in edits.items():
         changed = re.sub(before, after, text)
@@ -125,14 +125,14 @@ SAME = {
                     "minOffsetsPerTrigger '10', maxTriggerDelay '1m', startingOffsets 'earliest'"}),
     "limits": (JOIN, {"SELECT STREAM": "SET watersmeet.state.max_rows = 1000;\nSELECT STREAM"}),
     "WHERE above the last join": (
-        edited(JOIN, {"<> 'test'": "<> 'test' AND o.id + d.order_id > 3"}), {r"d.order_id > 3": "d.order_id > 4"}),
+        edit_sql(JOIN, {"<> 'test'": "<> 'test' AND o.id + d.order_id > 3"}), {r"d.order_id > 3": "d.order_id > 4"}),
     "names inside a view": (VIEW, {"number": "n", "AS at": "AS t", r"\bo\.": "z.", "orders o": "orders z"}),
     "the alias of a view": (VIEW, {r"\bb\.": "v.", r"big b\b": "big v"}),
     "the layout of a filter": (JOIN, {"<> 'test'": "<>   'test' -- not those"}),
     "names and order of a grouped result": (GROUPED, {
         r"o.city AS city, count\(\*\) AS n": "COUNT( * ) AS m, o.city AS town"}),
     "the order of aggregates of one column": (
-        edited(GROUPED, {r"max\(o.ts\) AS latest": "max(o.ts) AS a, min(o.ts) AS b, max_by(o.id, o.ts) AS c"}),
+        edit_sql(GROUPED, {r"max\(o.ts\) AS latest": "max(o.ts) AS a, min(o.ts) AS b, max_by(o.id, o.ts) AS c"}),
         {r"max\(o.ts\) AS a, min\(o.ts\) AS b, max_by\(o.id, o.ts\) AS c":
             "max_by(o.id, o.ts) AS c, min(o.ts) AS b, max(o.ts) AS a"}),
     "names and order of a table's columns": (LATEST, {
@@ -197,7 +197,7 @@ OTHER = {
     "a stream that becomes a table": (
         EVENTS, {"CREATE STREAM": "CREATE TABLE"}, "the kind of the source `events` was `stream`, now it is `table`"),
     "a column that is called like a field of an identity": (
-        edited(JOIN, {"items ARRAY": "kind STRING, items ARRAY"}), {"o.id, o.customer": "o.id, o.kind, o.customer"},
+        edit_sql(JOIN, {"items ARRAY": "kind STRING, items ARRAY"}), {"o.id, o.customer": "o.id, o.kind, o.customer"},
         "`o.kind` was not read, now it is"),
     "how far a version may be": (
         ASOF, {"WITHIN 1 HOUR": "WITHIN 2 HOURS"}, "the tolerance was 1 hour, now it is 2 hours"),
@@ -207,29 +207,31 @@ OTHER = {
 @pytest.mark.parametrize("edit", SAME)
 def test_presentation_of_a_query_is_not_in_its_identity(edit: str) -> None:
     before, edits = SAME[edit]
-    assert difference(told(before), told(edited(before, edits))) is None
-    assert canonical_json(told(before).identity) == canonical_json(told(edited(before, edits)).identity)
+    assert difference(identify(before), identify(edit_sql(before, edits))) is None
+    assert canonical_json(identify(before).identity) == canonical_json(identify(edit_sql(before, edits)).identity)
 
 
 @pytest.mark.parametrize("edit", OTHER)
 def test_differences_of_a_state_are_reported_in_the_users_words(edit: str) -> None:
     before, edits, words = OTHER[edit]
-    assert difference(told(before), told(edited(before, edits))) == words
+    assert difference(identify(before), identify(edit_sql(before, edits))) == words
 
 
 def test_idle_time_of_a_side_does_not_matter() -> None:
-    idle = edited(JOIN, {r"(?s)^(.*?ts - INTERVAL 5 MINUTES)": r"\1 IDLE AFTER 1 MINUTE"})
-    assert difference(told(idle), told(edited(idle, {"1 MINUTE": "2 MINUTES"}))) is None
+    idle = edit_sql(JOIN, {r"(?s)^(.*?ts - INTERVAL 5 MINUTES)": r"\1 IDLE AFTER 1 MINUTE"})
+    assert difference(identify(idle), identify(edit_sql(idle, {"1 MINUTE": "2 MINUTES"}))) is None
 
 
 def test_the_number_of_shards_is_reported() -> None:
-    assert difference(told(JOIN), told(JOIN, 2)) == "its state has 4 shards, now it would have 2"
+    assert difference(identify(JOIN), identify(JOIN, 2)) == "its state has 4 shards, now it would have 2"
 
 
 def test_secrets_are_not_stored() -> None:
-    text = edited(JOIN, {"path '/data/orders'": "path '/data/orders', password 'swordfish', \"fs.s3a.secret.key\" 'x'"})
-    assert "swordfish" not in canonical_json(told(text).identity)
-    assert "s3a" not in canonical_json(told(text).identity)
+    text = edit_sql(
+        JOIN, {"path '/data/orders'": "path '/data/orders', password 'swordfish', \"fs.s3a.secret.key\" 'x'"}
+    )
+    assert "swordfish" not in canonical_json(identify(text).identity)
+    assert "s3a" not in canonical_json(identify(text).identity)
 
 
 @pytest.mark.parametrize("text", [JOIN, GROUPED, LATEST, LOOKUP, VIEW, WINDOWED, ASOF])

@@ -126,7 +126,7 @@ def _names(node: ast.expr) -> set[str]:
     }
 
 
-def _tells_scans_apart(tree: ast.AST) -> bool:
+def _distinguishes_scans(tree: ast.AST) -> bool:
     compared: list[ast.expr] = []
     for node in ast.walk(tree):
         match node:
@@ -148,15 +148,15 @@ def test_the_search_finds_every_way_to_distinguish_scans() -> None:
         "type(a) is ScanPlan",
         "isinstance(a, nodes.ScanPlan)",
     ]
-    assert all(_tells_scans_apart(ast.parse(way)) for way in ways)
-    assert _tells_scans_apart(ast.parse("match a:\n  case ScanPlan():\n    pass"))
-    assert not _tells_scans_apart(ast.parse("def scan(plan: ScanPlan) -> None: ..."))
+    assert all(_distinguishes_scans(ast.parse(way)) for way in ways)
+    assert _distinguishes_scans(ast.parse("match a:\n  case ScanPlan():\n    pass"))
+    assert not _distinguishes_scans(ast.parse("def scan(plan: ScanPlan) -> None: ..."))
 
 
 def test_at_most_three_modules_match_on_scans() -> None:
     modules = [
         path.relative_to(SOURCE).as_posix()
         for path in sorted(SOURCE.rglob("*.py"))
-        if _tells_scans_apart(ast.parse(path.read_text("utf-8")))
+        if _distinguishes_scans(ast.parse(path.read_text("utf-8")))
     ]
     assert len(modules) <= 3, modules

@@ -20,7 +20,7 @@ RANK = "QUALIFY RANK() OVER (PARTITION BY since ORDER BY n DESC) <= 3"
 SINCE = "window_start AS since"
 
 
-def asked_of(script: str) -> TopN | None:
+def top_n_request(script: str) -> TopN | None:
     (query,) = analyze(read_script(script))
     (group,) = (
         join for join in join_plans(plan_query(query, OPERATORS).relation) if isinstance(join.operator, GroupByOperator)
@@ -39,9 +39,9 @@ def asked_of(script: str) -> TopN | None:
     ],
 )
 def test_the_first_rows_of_groups_that_end(shown: str, behind: str, by: tuple[str, ...]) -> None:
-    asked = asked_of(BIDS.format(shown=shown, having="") + behind)
-    assert asked is not None
-    assert (asked.by, asked.limit, [one.column for one in asked.order]) == (by, 3, ["#group.a0"])
+    request = top_n_request(BIDS.format(shown=shown, having="") + behind)
+    assert request is not None
+    assert (request.by, request.limit, [one.column for one in request.order]) == (by, 3, ["#group.a0"])
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_stages_between_decide_about_push_down(shown: str, having: str, behind: 
 def test_groups_that_never_end_are_handed_on() -> None:
     script = "CREATE STREAM bids (auction BIGINT, t TIMESTAMP, WATERMARK FOR t AS t - 0s);"
     script += "CREATE VIEW counts AS SELECT TABLE auction, count(*) AS n FROM bids GROUP BY auction;"
-    assert asked_of(script + "SELECT TABLE auction, n FROM counts ORDER BY n DESC LIMIT 1;") is None
+    assert top_n_request(script + "SELECT TABLE auction, n FROM counts ORDER BY n DESC LIMIT 1;") is None
 
 
 def test_a_state_from_before_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,13 +27,13 @@ CREATE STREAM e (id INT NOT NULL, n INT);
 """
 
 
-def planned(sql: str) -> QueryPlan:
+def plan_of(sql: str) -> QueryPlan:
     [query] = analyze(read_script(TABLES + sql, "q.sql"))
     return plan_query(query, OPERATORS)
 
 
 def only_join(sql: str) -> JoinPlan:
-    [join] = join_plans(planned(sql).relation)
+    [join] = join_plans(plan_of(sql).relation)
     return join
 
 
@@ -112,13 +112,13 @@ def test_rows_of_a_block_nested_join_are_routed_by_its_kind(kind: str, routes: t
     ],
 )
 def test_an_upsert_whose_join_key_can_change_is_first_found_by_its_primary_key(on: str, operators: list[type]) -> None:
-    joins = join_plans(planned(f"SELECT TABLE k.v FROM k JOIN m ON {on};").relation)
+    joins = join_plans(plan_of(f"SELECT TABLE k.v FROM k JOIN m ON {on};").relation)
     assert [type(join.operator) for join in joins] == operators
 
 
 def test_a_view_that_only_leaves_out_is_read_like_its_table() -> None:
     sql = "CREATE VIEW w AS SELECT TABLE id, v FROM k WHERE v > 'a'; SELECT TABLE w.v FROM w JOIN m ON w.id = m.id;"
-    assert [type(join.operator) for join in join_plans(planned(sql).relation)] == [ChangelogJoinOperator]
+    assert [type(join.operator) for join in join_plans(plan_of(sql).relation)] == [ChangelogJoinOperator]
 
 
 def test_stages_of_a_query_over_both() -> None:
@@ -126,7 +126,7 @@ def test_stages_of_a_query_over_both() -> None:
     CREATE VIEW sums AS SELECT TABLE e.id, sum(e.n) AS n FROM e GROUP BY e.id;
     SELECT STREAM e.id, sums.n, k.v FROM e LEFT JOIN sums ON e.id = sums.id LEFT JOIN k ON e.id = k.id;
     """
-    joins = join_plans(planned(sql).relation)
+    joins = join_plans(plan_of(sql).relation)
     assert [type(join.operator) for join in joins] == [GroupByOperator, LookupJoinOperator, LookupJoinOperator]
 
 
@@ -162,7 +162,7 @@ def test_join_with_tables_makes_columns_null(sql: str, expected: tuple[bool, ...
     ],
 )
 def test_parts_of_where_move_before_a_join_with_tables(relation: str, before: list[str], after: int) -> None:
-    plan = planned(f"SELECT 1 AS one FROM {relation};")
+    plan = plan_of(f"SELECT 1 AS one FROM {relation};")
     [join] = join_plans(plan.relation)
     moved = [
         ref.column for port in join.ports for part in getattr(port.input, "filters", ()) for ref in part.references
@@ -172,7 +172,7 @@ def test_parts_of_where_move_before_a_join_with_tables(relation: str, before: li
 
 def test_a_stream_is_held_back_until_its_table_is_loaded() -> None:
     sql = "SET watersmeet.table.load = first; SELECT STREAM e.id, k.v FROM e LEFT JOIN k ON e.id = k.id;"
-    query = LocalQuery(planned(sql), "kernel")
+    query = LocalQuery(plan_of(sql), "kernel")
     rows = pa.table({"id": pa.array([1, 2], pa.int32()), "n": pa.array([0, 0], pa.int32())})
     changes = pa.table({"id": pa.array([1], pa.int32()), "fk": pa.array([None], pa.int32()), "v": ["x"], CHANGE: ["+"]})
     nothing = {"e": rows.slice(0, 0), "k": changes.slice(0, 0)}

@@ -22,12 +22,12 @@ def names(spark: SparkSession) -> list[str]:
 
 def counts(spark: SparkSession, name: str) -> list[int]:
     """The numbers of arguments that Spark names when it gets too many, if it takes all of them; none: it tells none."""
-    told = _told(spark, name, MOST)
+    told = _valid_counts(spark, name, MOST)
     # Some names are words of the grammar, which counts otherwise: only what Spark says about each number holds.
-    return [count for count in told if not _told(spark, name, count)]
+    return [count for count in told if not _valid_counts(spark, name, count)]
 
 
-def _told(spark: SparkSession, name: str, count: int) -> list[int]:
+def _valid_counts(spark: SparkSession, name: str, count: int) -> list[int]:
     try:
         with suppress_logs():
             _ = spark.sql(f"SELECT `{name}`({', '.join(['NULL'] * count)})").schema

@@ -19,10 +19,10 @@ _NUMBERS = count(1)
 
 def rows_of(frame: DataFrame) -> Counter[str]:
     """The rows of a batch DataFrame, by position, as a multiset in which NaN is itself and -0.0 is not 0.0."""
-    return counted(frame.collect())
+    return count_rows(frame.collect())
 
 
-def counted(rows: Sequence[Row]) -> Counter[str]:
+def count_rows(rows: Sequence[Row]) -> Counter[str]:
     """Rows as a multiset."""
     return Counter(repr(tuple(row)) for row in rows)
 
@@ -32,7 +32,7 @@ def types_of(frame: DataFrame) -> list[tuple[str, bool]]:
     return [(field.dataType.json(), field.nullable) for field in frame.schema]
 
 
-def streamed(folder: Path, batches: Sequence[DataFrame], *, per_trigger: int = 1) -> DataFrame:
+def stream_files(folder: Path, batches: Sequence[DataFrame], *, per_trigger: int = 1) -> DataFrame:
     """The same rows as a stream of Parquet files, one file per batch, in this order."""
     for batch in batches:
         add_file(folder, batch)
@@ -82,4 +82,4 @@ def run_all(frame: DataFrame, checkpoint: Path, mode: str = "append") -> list[li
 
 def all_rows(frame: DataFrame, checkpoint: Path) -> Counter[str]:
     """All rows of a stream as a multiset."""
-    return counted([row for batch in run_all(frame, checkpoint) for row in batch])
+    return count_rows([row for batch in run_all(frame, checkpoint) for row in batch])

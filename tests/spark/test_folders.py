@@ -28,7 +28,7 @@ sys.stdin.read()
 """
 
 
-def started(program: str, path: Path) -> tuple[subprocess.Popen[str], str]:
+def start(program: str, path: Path) -> tuple[subprocess.Popen[str], str]:
     """A process, and the line it says."""
     command = [sys.executable, "-c", program, str(path)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -36,28 +36,28 @@ def started(program: str, path: Path) -> tuple[subprocess.Popen[str], str]:
     return process, process.stdout.readline().strip()
 
 
-def ended(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()
 
 
 def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -> None:
-    (first, left), (second, used), (third, of_java) = (started(MAKES, tmp_path) for _ in range(3))
+    (first, left), (second, used), (third, of_java) = (start(MAKES, tmp_path) for _ in range(3))
     for folder in (left, used, of_java):
         (Path(folder) / "blockmgr-1").mkdir()
-    java, _ = started(LOCKS, Path(of_java) / OF_JAVA)
+    java, _ = start(LOCKS, Path(of_java) / OF_JAVA)
     strangers = [tmp_path / "blockmgr-2", tmp_path / "watersmeet-run-unmarked"]
     for folder in strangers:
         folder.mkdir(mode=0o700)
     for process in (first, third):
-        ended(process)
+        end(process)
 
     own = own_folder(tmp_path)
     assert own == own_folder(tmp_path) and own.stat().st_mode & 0o077 == 0
     assert {*tmp_path.iterdir()} == {own, Path(used), Path(of_java), *strangers}, "one that Spark still uses stays too"
 
     for process in (java, second):
-        ended(process)
+        end(process)
     remove_stale_folders(tmp_path)
     assert {*tmp_path.iterdir()} == {own, *strangers}
 
@@ -74,9 +74,9 @@ def test_one_folder_under_several_names_is_not_taken_for_one_that_was_left(tmp_p
     remove_stale_folders(tmp_path / "linked" / ".." / "real")
     assert (own / "blockmgr-1").is_dir()
     # Its lock is held still: another process takes it for one that is used.
-    other, made = started(MAKES, linked)
+    other, made = start(MAKES, linked)
     assert (own / "blockmgr-1").is_dir() and Path(made).parent == linked
-    ended(other)
+    end(other)
 
 
 def test_local_folders_are_ours_and_never_inside_those_of_another_process(tmp_path: Path) -> None:

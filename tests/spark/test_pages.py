@@ -28,7 +28,7 @@ def run_page(page: str, shop: Path) -> dict[str, object]:
     return names
 
 
-def finished(names: dict[str, object]) -> Totals:
+def finish(names: dict[str, object]) -> Totals:
     """What the query of a page did until its end."""
     query = names["query"]
     assert isinstance(query, StreamingQuery)
@@ -48,20 +48,20 @@ def test_the_page_for_users_of_spark_runs(spark: SparkSession, shop: Path) -> No
     for file in (shop / "data" / "orders").glob("*.json"):
         file.write_text(file.read_text().replace('"order_id"', '"id"'))
     names = run_page("coming-from/spark.md", shop)
-    totals = finished(names)
+    totals = finish(names)
     assert names["spark"] is spark and (totals.rows_in, totals.rows_out) == (5, 3)
 
 
 def test_the_program_to_submit_runs(spark: SparkSession, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = shop / "sql" / "joined.sql"
     script.write_text(script.read_text().replace("'data/", f"'{shop}/data/"))
-    totals = finished(run_page("howto/spark-submit.md", shop))
+    totals = finish(run_page("howto/spark-submit.md", shop))
     assert (totals.rows_in, totals.rows_out) == (5, 3)
     assert spark.read.parquet(str(shop / "joined")).count() == 3
 
 
 def test_the_cells_of_a_notebook_run(spark: SparkSession, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = run_page("howto/notebooks.md", shop)
-    assert names["spark"] is spark and finished(names).rows_out == 3
+    assert names["spark"] is spark and finish(names).rows_out == 3
     shown = capsys.readouterr().out
     assert "25 min too late" in shown and "north" in shown

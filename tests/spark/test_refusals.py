@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.frames import run_all, streamed
+from tests.spark.frames import run_all, stream_files
 
 import watersmeet as ws
 from watersmeet.catalog import Sink, Source
@@ -41,7 +41,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> DataFrame:
     return spark.readStream.schema(SCHEMA).json(str(tmp_path / "in")).withWatermark("t", "1 minute")
 
 
-def refused(call: Callable[[], object]) -> list[Refusal]:
+def refusals_of(call: Callable[[], object]) -> list[Refusal]:
     """What a call is refused for."""
     with pytest.raises(WatersmeetError) as raised:
         call()
@@ -54,7 +54,7 @@ def run(spark: SparkSession, text: str, folder: Path, trigger: Trigger = "availa
 
 
 def conditions(call: Callable[[], object]) -> list[str]:
-    return [refusal.condition for refusal in refused(call)]
+    return [refusal.condition for refusal in refusals_of(call)]
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def conf(spark: SparkSession, name: str, value: str) -> Generator[None]:
 
 
 def test_a_stream_and_a_batch_do_not_mix(stream: DataFrame, batch: DataFrame) -> None:
-    (found,) = refused(lambda: ws.join(stream, batch, ON, within="1 hour", right_time="t"))
+    (found,) = refusals_of(lambda: ws.join(stream, batch, ON, within="1 hour", right_time="t"))
     assert (found.condition, found.parameters) == ("MIXED_INPUT", {"stream": "`left`", "batch": "`right`"})
 
 
@@ -78,7 +78,7 @@ def test_the_in_memory_state_store_is_refused_for_streams_only(
 ) -> None:
     provider = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
     with conf(spark, PROVIDER, provider):
-        (found,) = refused(lambda: ws.join(stream, stream, ON, within="1 hour"))
+        (found,) = refusals_of(lambda: ws.join(stream, stream, ON, within="1 hour"))
         assert found.condition == "STATE_STORE_PROVIDER"
         assert "HDFSBackedStateStoreProvider" in found.message and PROVIDER in found.hint
 
@@ -86,7 +86,7 @@ def test_the_in_memory_state_store_is_refused_for_streams_only(
 def test_a_frame_that_is_not_as_declared(stream: DataFrame) -> None:
     text = """CREATE STREAM l (id BIGINT, t TIMESTAMP, gone INT, WATERMARK FOR t AS t - INTERVAL 1 MINUTE);
     SELECT STREAM l.id FROM l JOIN r WITHIN 1h ON l.id = r.id"""
-    (found,) = refused(lambda: ws.sql(text, l=stream, r=stream))
+    (found,) = refusals_of(lambda: ws.sql(text, l=stream, r=stream))
     assert found.condition == "SCHEMA_MISMATCH"
     assert found.parameters["difference"] == "`id` is INT, declared BIGINT, `gone` is missing"
     assert found.place is not None and found.place.line == 1
@@ -107,7 +107,7 @@ def test_a_source_without_rows(stream: DataFrame) -> None:
 def test_no_query_and_too_many(stream: DataFrame) -> None:
     one = "SELECT STREAM l.id FROM l JOIN r WITHIN 1h ON l.id = r.id;"
     assert conditions(lambda: ws.sql("SET watersmeet.shards = 2;", l=stream)) == ["NO_QUERY"]
-    (found,) = refused(lambda: ws.sql(f"{one}\n{one}", l=stream, r=stream))
+    (found,) = refusals_of(lambda: ws.sql(f"{one}\n{one}", l=stream, r=stream))
     assert (found.condition, found.place and found.place.line) == ("NOT_ONE_QUERY", 2)
 
 
@@ -122,7 +122,7 @@ def test_no_query_and_too_many(stream: DataFrame) -> None:
     ],
 )
 def test_arguments_without_meaning(stream: DataFrame, arguments: dict[str, object], argument: str) -> None:
-    (found,) = refused(lambda: ws.join(stream, stream, ON, **{"within": "1 hour", **arguments}))  # type: ignore[arg-type]
+    (found,) = refusals_of(lambda: ws.join(stream, stream, ON, **{"within": "1 hour", **arguments}))  # type: ignore[arg-type]
     assert (found.condition, found.parameters["argument"]) == ("WRONG_ARGUMENT", argument)
     assert found.hint
 
@@ -160,7 +160,7 @@ def test_types_that_do_not_fit_are_all_shown_at_their_places(
 FROM l LEFT JOIN r WITHIN 1h
 ON l.id = r.id AND l.m = 3
 WHERE r.bag > 1"""
-    found = refused(lambda: ws.sql(text, l=stream, r=stream))
+    found = refusals_of(lambda: ws.sql(text, l=stream, r=stream))
     assert sorted(f.condition for f in found) == [*["TYPE_MISMATCH"] * 3, "UNKNOWN_FUNCTION"]
     assert sorted(f.place.line for f in found if f.place) == [1, 1, 3, 4]
     assert all("\n" not in f.message and "SQLSTATE" not in f.message for f in found)
@@ -170,14 +170,16 @@ WHERE r.bag > 1"""
 @pytest.mark.parametrize("condition", ["left.m = right.m", "left.bag < right.bag"])
 def test_conditions_that_only_spark_could_compare(batch: DataFrame, condition: str) -> None:
     on = f"{ON} AND NOT ({condition})"
-    (found,) = refused(lambda: ws.join(batch, batch, on, within="1 hour", how="left", left_time="t", right_time="t"))
+    (found,) = refusals_of(
+        lambda: ws.join(batch, batch, on, within="1 hour", how="left", left_time="t", right_time="t")
+    )
     assert found.condition in {"UNSUPPORTED_CONDITION", "TYPE_MISMATCH"}
     assert found.place is not None and found.place.text[found.place.start :]
 
 
 def test_a_type_that_arrow_does_not_know(spark: SparkSession) -> None:
     frame = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01' AS t, INTERVAL '1-2' YEAR TO MONTH AS age")
-    found = refused(lambda: ws.join(frame, frame, ON, within="1 hour", left_time="t", right_time="t"))
+    found = refusals_of(lambda: ws.join(frame, frame, ON, within="1 hour", left_time="t", right_time="t"))
     assert [refusal.condition for refusal in found] == ["UNSUPPORTED_TYPE"] * 2
     assert [refusal.parameters["column"] for refusal in found] == ["left.age", "right.age"]
     assert ws.sql("SELECT STREAM l.id FROM l JOIN r WITHIN 1h ON l.id = r.id", l=frame, r=frame).columns == ["id"]
@@ -217,7 +219,7 @@ def test_scripts_that_cannot_run_leave_nothing(spark: SparkSession, tmp_path: Pa
     text = script(tmp_path, left.format(folder=tmp_path), sink or "parquet OPTIONS (path '{out}')").replace(
         " USING ;", ";"
     )
-    (found,) = refused(lambda: run(spark, text, tmp_path))
+    (found,) = refusals_of(lambda: run(spark, text, tmp_path))
     assert (found.condition, found.place and found.place.line) == (condition, line)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
     assert spark.streams.active == []
@@ -251,7 +253,7 @@ def test_other_failures_are_not_blamed_on_options(spark: SparkSession, tmp_path:
     text = script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')")
     same = spark.readStream.format("rate").load().writeStream.format("noop").queryName("out").start()
     try:
-        (found,) = refused(lambda: run(spark, text, tmp_path))
+        (found,) = refusals_of(lambda: run(spark, text, tmp_path))
     finally:
         same.stop()
     assert (found.condition, found.may_be_retried) == ("START_FAILED", True)
@@ -311,7 +313,7 @@ def test_a_script_without_a_query(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_setting_that_only_a_new_session_takes(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     text = "SET spark.sql.warehouse.dir = '/nowhere';\n" + script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')")
-    (found,) = refused(lambda: run(spark, text, tmp_path, "end"))
+    (found,) = refusals_of(lambda: run(spark, text, tmp_path, "end"))
     assert (found.condition, found.place and found.place.line) == ("WRONG_ARGUMENT", 1)
     assert "--conf spark.sql.warehouse.dir" in found.hint
 
@@ -328,7 +330,7 @@ def test_a_checkpoint_of_another_query_is_refused_before_the_start(spark: SparkS
         ("l.id = r.id", "l.id + 1 = r.id"): ("TO_REBUILD", "the key was `l.id`, now it is `l.id+1`"),
     }
     for (was, becomes), (which, told) in changes.items():
-        (found,) = refused(partial(run, spark, text.replace(was, becomes), tmp_path, "end"))
+        (found,) = refusals_of(partial(run, spark, text.replace(was, becomes), tmp_path, "end"))
         assert found.condition == f"CHECKPOINT_{which}"
         assert str(tmp_path / "storage" / "checkpoints" / "out") in found.message
         assert told in found.parameters["difference"]
@@ -338,11 +340,11 @@ def test_a_checkpoint_of_another_query_is_refused_before_the_start(spark: SparkS
 
 def test_a_checkpoint_of_another_join_fails_with_our_message(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t")
-    one = streamed(tmp_path / "l", [rows]).withWatermark("t", "1 minute")
-    two = streamed(tmp_path / "r", [rows]).withWatermark("t", "1 minute")
+    one = stream_files(tmp_path / "l", [rows]).withWatermark("t", "1 minute")
+    two = stream_files(tmp_path / "r", [rows]).withWatermark("t", "1 minute")
     run_all(ws.join(one, two, ON, within="1 hour"), tmp_path / "checkpoint")
     for name in ("l", "r"):
-        streamed(tmp_path / name, [rows])
+        stream_files(tmp_path / name, [rows])
     # Where no one can look before the start, the workers still see whose state it is.
     owner = tmp_path / "checkpoint" / "watersmeet.json"
     kept = owner.rename(owner.with_name("kept"))
@@ -362,7 +364,7 @@ def test_a_query_that_fails_says_why(spark: SparkSession, tmp_path: Path) -> Non
     (tmp_path / "in" / "1.json").write_text(json.dumps({"id": 0, "t": "2024-01-01T12:00:00Z"}) + "\n")
     query = QUERY.replace("l.id FROM", "1 / l.id AS x FROM")
     text = script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')", query=query)
-    (found,) = refused(lambda: run(spark, text, tmp_path))
+    (found,) = refusals_of(lambda: run(spark, text, tmp_path))
     assert found.condition == "QUERY_FAILED"
     assert "DIVIDE_BY_ZERO" in found.message and "\n" not in found.message
     assert spark.streams.active == []
@@ -370,21 +372,21 @@ def test_a_query_that_fails_says_why(spark: SparkSession, tmp_path: Path) -> Non
 
 def test_without_pyspark_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("watersmeet.spark.session.find_spec", lambda name: None)
-    (found,) = refused(session)
+    (found,) = refusals_of(session)
     assert found.condition == "SPARK_NOT_INSTALLED"
     assert "watersmeet[spark]" in found.hint
 
 
 def test_a_join_that_would_keep_too_many_rows_stops(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.sql("SELECT INT(id) AS id, TIMESTAMP'2024-01-01 12:00:00' AS t FROM range(9)")
-    one = streamed(tmp_path / "l", [rows]).withWatermark("t", "1 minute")
+    one = stream_files(tmp_path / "l", [rows]).withWatermark("t", "1 minute")
     with pytest.raises(StreamingQueryException, match="STATE_LIMIT"):
         run_all(ws.join(one, one, ON, within="1 hour", max_rows=2), tmp_path / "checkpoint")
 
 
 def test_computed_columns_of_a_union_have_one_type(batch: DataFrame) -> None:
     text = "SELECT STREAM u.a FROM (SELECT id + 1 AS a FROM l UNION ALL SELECT upper(CAST(id AS STRING)) FROM l) AS u"
-    (found,) = refused(lambda: ws.sql(text, l=batch))
+    (found,) = refusals_of(lambda: ws.sql(text, l=batch))
     assert found.condition == "TYPE_MISMATCH"
     assert "INT and STRING" in found.message
 

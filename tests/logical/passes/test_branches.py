@@ -27,7 +27,7 @@ A, B = "INSERT INTO a SELECT STREAM id FROM j WHERE w > 'x';", "INSERT INTO b SE
 C = "INSERT INTO c SELECT STREAM * FROM j;"
 
 
-def shared(text: str, recorded: dict[str, tuple[str, ...]] | None = None) -> tuple[AnalyzedQuery, ...]:
+def share(text: str, recorded: dict[str, tuple[str, ...]] | None = None) -> tuple[AnalyzedQuery, ...]:
     """The queries of a script that runs; the analysis of what was shared gives the same."""
     script = read_script(VIEW + text)
     script, queries = share_views(script, analyze(script), recorded or {})
@@ -37,11 +37,11 @@ def shared(text: str, recorded: dict[str, tuple[str, ...]] | None = None) -> tup
 
 def sinks(text: str, recorded: dict[str, tuple[str, ...]] | None = None) -> dict[str | None, tuple[str, ...]]:
     """The sinks of each query by the name of its checkpoint."""
-    return {query.into: query.sinks for query in shared(text, recorded)}
+    return {query.into: query.sinks for query in share(text, recorded)}
 
 
 def test_inserts_that_filter_and_project_one_view_are_one_query() -> None:
-    [query] = shared(A + B)
+    [query] = share(A + B)
     assert [output.name for output in query.outputs] == ["id", "v", "w"]
     first, second = query.branches
     assert [part.sql() for part in first.where] == ["(`j.w` > 'x')"]
@@ -102,7 +102,7 @@ def test_the_rest_of_a_shared_query_keeps_its_checkpoint() -> None:
 def test_a_statement_names_its_sinks() -> None:
     assert sinks("INSERT INTO a, b SELECT STREAM id FROM o WHERE id > 1;") == {"a": ("a", "b")}
     late = "INSERT INTO a, b SELECT STREAM o.id FROM o JOIN d WITHIN 5 ON o.id = d.id LATE INTO c;"
-    [query] = shared(late)
+    [query] = share(late)
     assert (query.late_into, [branch.query.late_into for branch in query.branches]) == ("c", ["c", None])
     assert "INSERT INTO a, b" in format_script("insert into a , b select stream id from o")
     for wrong, condition in (
@@ -112,7 +112,7 @@ def test_a_statement_names_its_sinks() -> None:
         ("INSERT INTO a, b SELECT STREAM id FROM o; INSERT INTO b SELECT STREAM id FROM o;", "DUPLICATE_NAME"),
     ):
         with pytest.raises(WatersmeetError) as refused:
-            shared(wrong)
+            share(wrong)
         assert refused.value.getCondition() == condition, wrong
 
 

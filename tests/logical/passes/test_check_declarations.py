@@ -43,18 +43,18 @@ DATE = "CREATE STREAM d (id INT, day DATE, WATERMARK FOR day AS day - INTERVAL 1
         ("SET watersmeet.state.max_row = 5;", "UNKNOWN_SETTING"),
     ],
 )
-def test_refuses_declarations(refused, sql, condition):
-    [refusal] = refused(sql)
+def test_refuses_declarations(refusals_of, sql, condition):
+    [refusal] = refusals_of(sql)
     assert refusal.condition == condition
     assert refusal.place is not None
     assert refusal.hint
 
 
-def test_accepts_sized_text_where_spark_does(analyzed):
+def test_accepts_sized_text_where_spark_does(analyze_sql):
     source = "CREATE STREAM v (c CHAR(3), d DECIMAL(38,38)) USING {} OPTIONS (path 'a');"
     query = "SELECT STREAM c FROM v;"
-    analyzed(f"SET spark.sql.legacy.charVarcharAsString = true; {source.format('json')} {query}")
-    analyzed(f"{source.format('delta')} {query}")
+    analyze_sql(f"SET spark.sql.legacy.charVarcharAsString = true; {source.format('json')} {query}")
+    analyze_sql(f"{source.format('delta')} {query}")
 
 
 def test_accepts_settings_of_spark_and_of_watersmeet():
@@ -75,18 +75,18 @@ def test_accepts_settings_of_spark_and_of_watersmeet():
         ("v JOIN v AS x ON x.t BETWEEN v.t AND v.t + INTERVAL 5 SECONDS", "plain numbers"),
     ],
 )
-def test_refuses_units_that_do_not_fit(refused, on, cause):
-    [refusal] = refused(f"{V} {TIME} {DATE} SELECT STREAM 1 AS one FROM {on};")
+def test_refuses_units_that_do_not_fit(refusals_of, on, cause):
+    [refusal] = refusals_of(f"{V} {TIME} {DATE} SELECT STREAM 1 AS one FROM {on};")
     assert refusal.condition == "WRONG_TIME_UNIT"
     assert cause in refusal.label
 
 
-def test_refuses_within_where_a_side_has_two_times(refused):
+def test_refuses_within_where_a_side_has_two_times(refusals_of):
     sql = (
         f"{V} CREATE STREAM x (t BIGINT, u BIGINT, WATERMARK FOR t AS t - 0, WATERMARK FOR u AS u - 0);"
         "SELECT STREAM v.id FROM v JOIN x WITHIN 5 ON v.id = x.u;"
     )
-    [refusal] = refused(sql)
+    [refusal] = refusals_of(sql)
     assert refusal.condition == "WITHIN_NEEDS_ONE_TIME"
     assert "x.t and x.u" in refusal.label
 
@@ -111,37 +111,39 @@ def test_a_frame_without_watermark_is_refused_with_what_to_call():
     assert '`.withWatermark("seen_at", "5 seconds")`' in refusal.hint
 
 
-def test_the_watermark_that_a_frame_brings_is_checked_too(refused):
+def test_the_watermark_that_a_frame_brings_is_checked_too(refusals_of):
     frame = Source("v", (Field("t", "INT"), Field("u", "INT")), (Watermark("u", Amount(0, False)),))
-    refusals = refused("CREATE STREAM v (t INT); SELECT STREAM a.t FROM v a JOIN v b ON a.t = b.t;", v=frame)
+    refusals = refusals_of("CREATE STREAM v (t INT); SELECT STREAM a.t FROM v a JOIN v b ON a.t = b.t;", v=frame)
     assert [refusal.condition for refusal in refusals] == ["UNKNOWN_COLUMN"]
 
 
-def test_refuses_within_around_a_join_of_two_times(refused):
-    [refusal] = refused(f"{V} SELECT STREAM v.id FROM v JOIN v AS w ON v.t = w.t JOIN v AS x WITHIN 5 ON v.id = x.id;")
+def test_refuses_within_around_a_join_of_two_times(refusals_of):
+    [refusal] = refusals_of(
+        f"{V} SELECT STREAM v.id FROM v JOIN v AS w ON v.t = w.t JOIN v AS x WITHIN 5 ON v.id = x.id;"
+    )
     assert refusal.condition == "WITHIN_NEEDS_ONE_TIME"
     assert refusal.label == "the join of v and w has the watermarked columns v.t and w.t"
 
 
 @pytest.mark.parametrize("query", ["CREATE VIEW v AS {}; SELECT v.id FROM v;", "{} GROUP BY w.id;", "{};"])
-def test_a_wrong_declaration_is_all_that_is_said_of_a_join_over_it(refused, query: str):
+def test_a_wrong_declaration_is_all_that_is_said_of_a_join_over_it(refusals_of, query: str):
     wrong = "CREATE STREAM w (id BIGINT, t BIGINT, WATERMARK FOR nosuch AS nosuch - 0);"
     other = "CREATE STREAM r (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0);"
     join = "SELECT TABLE w.id FROM w JOIN r WITHIN 5 ON w.id = r.id"
-    refusals = refused(f"{other} {wrong} {query.format(join)}")
+    refusals = refusals_of(f"{other} {wrong} {query.format(join)}")
     assert [refusal.condition for refusal in refusals] == ["UNKNOWN_COLUMN"]
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", ".", "/etc/x"])
-def test_a_name_that_is_none_of_a_folder_is_refused(refused, name):
+def test_a_name_that_is_none_of_a_folder_is_refused(refusals_of, name):
     sink = f"CREATE STREAM s (v INT); CREATE SINK `{name}` USING console; INSERT INTO `{name}` SELECT STREAM v FROM s;"
-    [refusal] = refused(sink)
+    [refusal] = refusals_of(sink)
     assert refusal.condition == "WRONG_NAME" and "outside the project" in refusal.message
     table = f"CREATE TABLE `{name}` (v INT); CREATE STREAM s (v INT); SELECT STREAM v FROM s;"
-    assert [refusal.condition for refusal in refused(table)] == ["WRONG_NAME"]
+    assert [refusal.condition for refusal in refusals_of(table)] == ["WRONG_NAME"]
 
 
-def test_names_with_dots_are_names_of_folders(analyzed):
-    assert analyzed(
+def test_names_with_dots_are_names_of_folders(analyze_sql):
+    assert analyze_sql(
         "CREATE STREAM `a/b` (v INT); CREATE SINK `x.y` USING console; INSERT INTO `x.y` SELECT v FROM `a/b`;"
     )

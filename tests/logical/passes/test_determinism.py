@@ -56,9 +56,9 @@ ALL = STREAM + TABLE + OTHER + "CREATE TABLE b (id BIGINT, name STRING);"
         ("SELECT TABLE u.id, uuid() AS x FROM (SELECT TABLE id FROM b UNION ALL SELECT TABLE id FROM b) AS u", "uuid"),
     ],
 )  # fmt: skip
-def test_impure_expressions_over_what_is_taken_back(refused: Refused, query: str, function: str):
+def test_impure_expressions_over_what_is_taken_back(refusals_of: Refused, query: str, function: str):
     text = f"{ALL} {query};"
-    refusals = [refusal for refusal in refused(text) if refusal.condition == "NON_DETERMINISTIC"]
+    refusals = [refusal for refusal in refusals_of(text) if refusal.condition == "NON_DETERMINISTIC"]
     assert refusals
     for refusal in refusals:
         place = refusal.place
@@ -84,12 +84,12 @@ def test_impure_expressions_over_what_is_taken_back(refused: Refused, query: str
         "SELECT TABLE id, aes_encrypt(name, 'k', 'CBC', 'PKCS', unhex('00')) AS b FROM t",
     ],
 )  # fmt: skip
-def test_impure_expressions_that_are_computed_once(analyzed: Analyzed, query: str):
-    assert analyzed(f"{ALL} {query};").outputs
+def test_impure_expressions_that_are_computed_once(analyze_sql: Analyzed, query: str):
+    assert analyze_sql(f"{ALL} {query};").outputs
 
 
-def test_random_part_of_on_that_names_no_side(refused: Refused):
+def test_random_part_of_on_that_names_no_side(refusals_of: Refused):
     text = f"{STREAM} SELECT STREAM x.id FROM s x JOIN s y ON x.id = y.id AND x.t = y.t AND rand() < 0.5;"
-    [refusal] = refused(text)
+    [refusal] = refusals_of(text)
     assert refusal.condition == "NON_DETERMINISTIC"
     assert "each side" in refusal.message

@@ -47,13 +47,13 @@ def texts(parts) -> list[str]:
         ("SELECT TABLE _key, _value.v FROM two", {"_key": "named_struct('a', two.a, 'b', two.b)", "v": "two.v"}),
     ],
 )
-def test_facet_stands_for_its_columns(analyzed, query, expected):
-    outputs = analyzed(f"{PLAIN} {query};").outputs
+def test_facet_stands_for_its_columns(analyze_sql, query, expected):
+    outputs = analyze_sql(f"{PLAIN} {query};").outputs
     assert {output.name: expression_in_words(output.expr) for output in outputs} == expected
 
 
-def test_a_stream_without_a_key_has_none(refused):
-    [refusal] = refused("CREATE STREAM s (id BIGINT); SELECT STREAM _key FROM s;")
+def test_a_stream_without_a_key_has_none(refusals_of):
+    [refusal] = refusals_of("CREATE STREAM s (id BIGINT); SELECT STREAM _key FROM s;")
     assert refusal.condition == "UNKNOWN_COLUMN"
 
 
@@ -62,16 +62,16 @@ def test_a_stream_without_a_key_has_none(refused):
     [(None, "STRING"), ("string", "STRING"), ("int", "INT"), ("LONG", "BIGINT"), ("double", "DOUBLE"),
      ("bytes", "BINARY")],
 )  # fmt: skip
-def test_the_key_of_a_record_is_a_column_that_star_leaves_out(analyzed, key_format, type_):
-    query = analyzed(f"{record('a', key_format)} SELECT STREAM *, _key AS k FROM a;")
+def test_the_key_of_a_record_is_a_column_that_star_leaves_out(analyze_sql, key_format, type_):
+    query = analyze_sql(f"{record('a', key_format)} SELECT STREAM *, _key AS k FROM a;")
     assert [output.name for output in query.outputs] == ["a_n", "t", "k"]
     field = query.relation.source.field("_key")
     assert (field.type, field.hidden) == (type_, True)
 
 
-def test_declared_keys_go_before_that_of_the_record(analyzed):
+def test_declared_keys_go_before_that_of_the_record(analyze_sql):
     options = "USING kafka OPTIONS (subscribe 'a', value.format 'json')"
-    query = analyzed(f"CREATE TABLE a (id BIGINT, v STRING, PRIMARY KEY (id)) {options}; SELECT TABLE _key FROM a;")
+    query = analyze_sql(f"CREATE TABLE a (id BIGINT, v STRING, PRIMARY KEY (id)) {options}; SELECT TABLE _key FROM a;")
     assert texts([query.outputs[0].expr]) == ["a.id"]
 
 
@@ -86,31 +86,31 @@ def test_declared_keys_go_before_that_of_the_record(analyzed):
         (None, "int", False),
     ],
 )
-def test_keys_of_different_formats_are_not_compared(analyzed, refused, left, right, accepted, on):
+def test_keys_of_different_formats_are_not_compared(analyze_sql, refusals_of, left, right, accepted, on):
     sql = f"{record('a', left)}{record('b', right)} SELECT STREAM a_n, b_n FROM a JOIN b WITHIN 5 {on};"
     if accepted:
-        assert isinstance(analyzed(sql).relation, AnalyzedIntervalJoin)
+        assert isinstance(analyze_sql(sql).relation, AnalyzedIntervalJoin)
         return
-    [refusal] = refused(sql)
+    [refusal] = refusals_of(sql)
     assert refusal.condition == "KEY_FORMATS_DIFFER"
     assert re.search(r"`[^`]*STORE KEY AS \w+`", refusal.hint)
 
 
-def test_a_cast_compares_what_formats_do_not(analyzed):
+def test_a_cast_compares_what_formats_do_not(analyze_sql):
     on = "CAST(a._key AS BIGINT) = b._key"
     sql = f"{record('a', 'int')}{record('b', 'long')} SELECT STREAM a_n FROM a JOIN b WITHIN 5 ON {on};"
-    assert texts(analyzed(sql).key) == ["CAST(a._key AS BIGINT)"]
+    assert texts(analyze_sql(sql).key) == ["CAST(a._key AS BIGINT)"]
 
 
-def test_a_view_has_the_format_of_the_key_that_it_passes_on(refused):
+def test_a_view_has_the_format_of_the_key_that_it_passes_on(refusals_of):
     view = "CREATE VIEW v AS SELECT STREAM b_n + 1 AS m, t FROM b;"
     sql = f"{record('a', 'int')}{record('b', 'long')}{view} SELECT STREAM a_n FROM a JOIN v WITHIN 5;"
-    assert [refusal.condition for refusal in refused(sql)] == ["KEY_FORMATS_DIFFER"]
+    assert [refusal.condition for refusal in refusals_of(sql)] == ["KEY_FORMATS_DIFFER"]
 
 
-def test_a_view_stores_its_key_in_another_format(analyzed):
+def test_a_view_stores_its_key_in_another_format(analyze_sql):
     view = "CREATE VIEW v AS SELECT STREAM * FROM b STORE KEY AS int;"
-    query = analyzed(f"{record('a', 'int')}{record('b', 'long')}{view} SELECT STREAM a_n FROM a JOIN v WITHIN 5;")
+    query = analyze_sql(f"{record('a', 'int')}{record('b', 'long')}{view} SELECT STREAM a_n FROM a JOIN v WITHIN 5;")
     stored = query.relation.right
     assert isinstance(stored, AnalyzedView)
     assert texts(stored.query.key) == ["CAST(b._key AS INT)"]
@@ -126,25 +126,25 @@ def test_a_view_stores_its_key_in_another_format(analyzed):
         ("VALUE AS json", "SELECT STREAM n FROM named", "named.id"),
     ],
 )
-def test_key_of_a_result_is_stored(analyzed, store, query, key):
-    query = analyzed(f"{PLAIN}{INSERTED} INSERT INTO files {query} STORE {store};")
+def test_key_of_a_result_is_stored(analyze_sql, store, query, key):
+    query = analyze_sql(f"{PLAIN}{INSERTED} INSERT INTO files {query} STORE {store};")
     assert texts(query.key) == [key]
     assert key in render_query(query, PlanDetails(OPERATORS))
     assert [expression_in_words(o.expr) for o in query.outputs if o.name == "_key"] in ([], [key])
 
 
 @pytest.mark.parametrize("type_", ["TIMESTAMP", "TIMESTAMP_NTZ"])
-def test_key_stored_as_json_warns_of_digits_that_it_loses(analyzed, type_):
-    def warned(by):
+def test_key_stored_as_json_warns_of_digits_that_it_loses(analyze_sql, type_):
+    def warnings_of(by):
         source = f"CREATE STREAM s (at {type_}, n INT);"
         view = f"CREATE VIEW v AS SELECT STREAM n FROM s GROUP BY {by} STORE KEY AS json;"
-        warnings = analyzed(f"{source} {view} SELECT STREAM n FROM v;").warnings
+        warnings = analyze_sql(f"{source} {view} SELECT STREAM n FROM v;").warnings
         return [w.message for w in warnings if "less than a millisecond" in w.message]
 
-    [message] = warned("at, n")
+    [message] = warnings_of("at, n")
     [hint] = re.findall("GROUP BY `(.+)`", message)
-    assert not warned(f"{hint}, n")
-    assert not warned("n, n + 1")
+    assert not warnings_of(f"{hint}, n")
+    assert not warnings_of("n, n + 1")
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_key_stored_as_json_warns_of_digits_that_it_loses(analyzed, type_):
         ("topic", "KEY AS long", "SELECT STREAM n FROM own", "STORE KEY AS long into Kafka"),
     ],
 )
-def test_formats_that_are_refused(refused, sink, store, query, what):
+def test_formats_that_are_refused(refusals_of, sink, store, query, what):
     keyless = "CREATE STREAM keyless (v STRING);"
-    [refusal] = refused(f"{PLAIN}{INSERTED}{keyless} INSERT INTO {sink} {query} STORE {store};")
+    [refusal] = refusals_of(f"{PLAIN}{INSERTED}{keyless} INSERT INTO {sink} {query} STORE {store};")
     assert refusal.condition == "UNSUPPORTED_STATEMENT"
     assert what in refusal.message
 
@@ -173,8 +173,8 @@ def test_formats_that_are_refused(refused, sink, store, query, what):
         ("bytes", "SELECT STREAM n AS _key, m FROM own", "CAST(own.n AS BINARY)"),
     ],
 )
-def test_the_stored_key_of_a_record_is_written_whatever_is_shown(analyzed, store, query, key):
-    found = analyzed(f"{PLAIN}{INSERTED} INSERT INTO topic {query} STORE KEY AS {store};")
+def test_the_stored_key_of_a_record_is_written_whatever_is_shown(analyze_sql, store, query, key):
+    found = analyze_sql(f"{PLAIN}{INSERTED} INSERT INTO topic {query} STORE KEY AS {store};")
     assert [expression_in_words(output.expr) for output in found.outputs if output.name == "_key"] == [key]
     assert key_columns(found) == ("_key",)
 
@@ -186,9 +186,9 @@ def test_the_stored_key_of_a_record_is_written_whatever_is_shown(analyzed, store
         ("upserts", "SELECT TABLE id, count(*) AS c FROM named GROUP BY id STORE KEY AS json", "of a table into Kafka"),
     ],
 )
-def test_a_key_that_cannot_be_written_is_refused(refused, sink, query, what):
+def test_a_key_that_cannot_be_written_is_refused(refusals_of, sink, query, what):
     options = "'kafka.bootstrap.servers' 'y'"
     sinks = f"CREATE SINK bare USING kafka OPTIONS (topic 'x', {options});"
     sinks += f"CREATE SINK upserts USING kafka OPTIONS (topic 'z', {options}, changes 'upsert');"
-    [refusal] = refused(f"{PLAIN}{sinks} INSERT INTO {sink} {query};")
+    [refusal] = refusals_of(f"{PLAIN}{sinks} INSERT INTO {sink} {query};")
     assert refusal.condition == "UNSUPPORTED_STATEMENT" and what in refusal.message

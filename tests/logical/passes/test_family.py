@@ -62,16 +62,16 @@ def script(left: str, right: str, kind: str, within: str = "") -> str:
 
 @pytest.mark.parametrize("within", ["", "WITHIN 5 MINUTES"])
 @pytest.mark.parametrize(("left", "right", "kind", "without", "with_"), COMBINATIONS)
-def test_every_combination(analyzed, refused, left, right, kind, without, with_, within):
+def test_every_combination(analyze_sql, refusals_of, left, right, kind, without, with_, within):
     hints = with_ if within else without
     sql = script(*SIDES[left, right], kind, within)
     if hints:
-        refusals = refused(sql)
+        refusals = refusals_of(sql)
         assert [refusal.hint for refusal in refusals] == hints
         expected = "UNBOUNDED_STATE" if (left, right) == ("stream", "stream") else "INCOMPATIBLE_JOIN"
         assert {refusal.condition for refusal in refusals} == {expected}
     else:
-        query = analyzed(sql)
+        query = analyze_sql(sql)
         family, result = FAMILIES[left, right]
         assert (type(query.relation), query.result) == (family, result)
 
@@ -85,8 +85,8 @@ def test_the_combinations_are_all_there():
     ("sides", "within"),
     [(("stream", "stream"), "WITHIN 5s"), (("table", "table"), ""), (("stream", "table"), "")],
 )
-def test_joins_of_the_left_side_with_its_like(analyzed, kind, sides, within):
-    assert isinstance(analyzed(script(*SIDES[sides], kind, within)).relation, FAMILIES[sides][0])
+def test_joins_of_the_left_side_with_its_like(analyze_sql, kind, sides, within):
+    assert isinstance(analyze_sql(script(*SIDES[sides], kind, within)).relation, FAMILIES[sides][0])
 
 
 @pytest.mark.parametrize(
@@ -96,17 +96,17 @@ def test_joins_of_the_left_side_with_its_like(analyzed, kind, sides, within):
         (("table", "stream"), "LEFT ANTI", "`CREATE VIEW orders_seen AS SELECT TABLE id, count(*) AS n FROM orders"),
     ],
 )
-def test_joins_of_the_left_side_with_the_other_kind(refused, sides, kind, hint):
-    [refusal] = refused(script(*SIDES[sides], kind))
+def test_joins_of_the_left_side_with_the_other_kind(refusals_of, sides, kind, hint):
+    [refusal] = refusals_of(script(*SIDES[sides], kind))
     assert refusal.condition == "UNSUPPORTED_STATEMENT"
     assert hint in refusal.hint
 
 
 @pytest.mark.parametrize("kind", ["SEMI", "ANTI"])
-def test_hinted_query_runs(analyzed, kind):
+def test_hinted_query_runs(analyze_sql, kind):
     view = "CREATE VIEW orders_seen AS SELECT TABLE id, count(*) AS n FROM orders GROUP BY id;"
     sql = f"SELECT TABLE customers.name FROM customers LEFT {kind} JOIN orders_seen ON customers.id = orders_seen.id;"
-    assert isinstance(analyzed(f"{SOURCES}{view}{sql}").relation, AnalyzedTableJoin)
+    assert isinstance(analyze_sql(f"{SOURCES}{view}{sql}").relation, AnalyzedTableJoin)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ def test_hinted_query_runs(analyzed, kind):
         ),
     ],
 )
-def test_the_sides_are_swapped_in_the_words_of_the_query(refused, join, hint):
-    [refusal] = refused(f"{SOURCES}SELECT 1 AS one FROM {join};")
+def test_the_sides_are_swapped_in_the_words_of_the_query(refusals_of, join, hint):
+    [refusal] = refusals_of(f"{SOURCES}SELECT 1 AS one FROM {join};")
     assert hint in refusal.hint
 
 
-def test_a_source_that_nobody_declared_may_be_either(refused):
-    refusals = refused(f"{SOURCES}SELECT customers.name FROM customers JOIN nothing ON customers.id = nothing.id;")
+def test_a_source_that_nobody_declared_may_be_either(refusals_of):
+    refusals = refusals_of(f"{SOURCES}SELECT customers.name FROM customers JOIN nothing ON customers.id = nothing.id;")
     assert [refusal.condition for refusal in refusals] == ["UNKNOWN_SOURCE"]

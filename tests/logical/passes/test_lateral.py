@@ -33,14 +33,14 @@ def texts(parts) -> list[str]:
         ("LATERAL array(n, 1) AS x LATERAL array(x) AS y", ["", ""]),
     ],
 )  # fmt: skip
-def test_an_element_is_a_column_of_the_type_in_the_array(analyzed, chain, types):
-    query = analyzed(f"{SOURCES} SELECT STREAM n FROM s {chain};")
+def test_an_element_is_a_column_of_the_type_in_the_array(analyze_sql, chain, types):
+    query = analyze_sql(f"{SOURCES} SELECT STREAM n FROM s {chain};")
     assert [lateral.source.fields[0].type for lateral in laterals(query.relation)] == types
 
 
-def test_filters_of_an_element_stand_at_its_lateral(analyzed):
+def test_filters_of_an_element_stand_at_its_lateral(analyze_sql):
     where = "item.price > 1 AND n > 2 AND tag = item.name AND tag > 'a'"
-    query = analyzed(f"{SOURCES} SELECT n FROM s LATERAL items AS item LATERAL item.tags AS tag WHERE {where};")
+    query = analyze_sql(f"{SOURCES} SELECT n FROM s LATERAL items AS item LATERAL item.tags AS tag WHERE {where};")
     tag = query.relation
     assert isinstance(tag, AnalyzedLateral)
     assert isinstance(tag.input, AnalyzedLateral)
@@ -50,19 +50,19 @@ def test_filters_of_an_element_stand_at_its_lateral(analyzed):
     assert texts(query.where) == ["tag = item.name"]
 
 
-def test_elements_are_part_of_star(analyzed):
-    query = analyzed(f"{SOURCES} SELECT STREAM * FROM r LATERAL ys AS y;")
+def test_elements_are_part_of_star(analyze_sql):
+    query = analyze_sql(f"{SOURCES} SELECT STREAM * FROM r LATERAL ys AS y;")
     assert [output.name for output in query.outputs] == ["id", "ys", "t", "y"]
 
 
-def test_the_key_is_that_of_the_row(analyzed):
-    assert texts(analyzed(f"{SOURCES} SELECT STREAM x FROM s LATERAL xs AS x;").key) == ["s._key"]
-    assert texts(analyzed(f"{SOURCES} SELECT STREAM x AS _key FROM s LATERAL xs AS x;").key) == ["x"]
+def test_the_key_is_that_of_the_row(analyze_sql):
+    assert texts(analyze_sql(f"{SOURCES} SELECT STREAM x FROM s LATERAL xs AS x;").key) == ["s._key"]
+    assert texts(analyze_sql(f"{SOURCES} SELECT STREAM x AS _key FROM s LATERAL xs AS x;").key) == ["x"]
 
 
-def test_a_join_may_stand_before_it(analyzed):
+def test_a_join_may_stand_before_it(analyze_sql):
     sql = "SELECT STREAM x, y FROM s JOIN r WITHIN 5 ON s.n = r.id LATERAL s.xs AS x LATERAL r.ys AS y WHERE x = y;"
-    query = analyzed(SOURCES + sql)
+    query = analyze_sql(SOURCES + sql)
     assert isinstance(query.relation.input.input, AnalyzedIntervalJoin)
     assert texts(query.key) == ["s.n"]
 
@@ -78,13 +78,13 @@ def test_a_join_may_stand_before_it(analyzed):
         ("s LATERAL xs AS s", "DUPLICATE_NAME", "`s`"),
     ],
 )
-def test_wrong_laterals_are_refused(refused, relation, condition, words):
-    refusals = refused(f"{SOURCES} SELECT STREAM 1 AS one FROM {relation};")
+def test_wrong_laterals_are_refused(refusals_of, relation, condition, words):
+    refusals = refusals_of(f"{SOURCES} SELECT STREAM 1 AS one FROM {relation};")
     assert [refusal.condition for refusal in refusals] == [condition]
     assert words in refusals[0].message
 
 
-def test_fields_of_an_element_are_checked(refused):
-    [refusal] = refused(f"{SOURCES} SELECT STREAM item.prise FROM s LATERAL items AS item;")
+def test_fields_of_an_element_are_checked(refusals_of):
+    [refusal] = refusals_of(f"{SOURCES} SELECT STREAM item.prise FROM s LATERAL items AS item;")
     assert refusal.condition == "UNKNOWN_COLUMN"
     assert "`item.prise` inside `item`" in refusal.message

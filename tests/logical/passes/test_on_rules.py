@@ -56,8 +56,8 @@ def texts(parts) -> list[str]:
 @pytest.mark.parametrize("dialect", ["watersmeet", "lenses", "lenses-strict"])
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize(("on", "keys", "single", "both"), TAKEN)
-def test_rules_of_every_dialect_are_accepted(analyzed, dialect, join, on, keys, single, both):
-    query = analyzed(f"{SOURCES}SET watersmeet.dialect = {dialect}; SELECT c.id FROM {JOINS[join]} {on};")
+def test_rules_of_every_dialect_are_accepted(analyze_sql, dialect, join, on, keys, single, both):
+    query = analyze_sql(f"{SOURCES}SET watersmeet.dialect = {dialect}; SELECT c.id FROM {JOINS[join]} {on};")
     found = query.relation
     assert (words(found.keys), texts(found.left_only), texts(found.residual)) == (keys, single, both)
     # Without an equality every row of one side is compared with all of the other: a constant key, with a warning.
@@ -66,11 +66,13 @@ def test_rules_of_every_dialect_are_accepted(analyzed, dialect, join, on, keys, 
 
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize(("on", "place", "why", "instead"), REFUSED)
-def test_conditions_refused_by_lenses_run_unless_its_dialect_is_set(analyzed, refused, join, on, place, why, instead):
+def test_conditions_refused_by_lenses_run_unless_its_dialect_is_set(
+    analyze_sql, refusals_of, join, on, place, why, instead
+):
     sql = f"SELECT c.id FROM {JOINS[join]} {on};"
-    assert analyzed(SOURCES + sql).relation.keys == ()
+    assert analyze_sql(SOURCES + sql).relation.keys == ()
     for dialect in ("lenses", "Lenses-Strict"):
-        [refusal] = refused(f"{SOURCES}SET watersmeet.dialect = {dialect}; {sql}")
+        [refusal] = refusals_of(f"{SOURCES}SET watersmeet.dialect = {dialect}; {sql}")
         assert refusal.condition == "NOT_IN_DIALECT"
         assert refusal.place.text[refusal.place.start : refusal.place.end] == place
         assert why in refusal.label
@@ -79,21 +81,23 @@ def test_conditions_refused_by_lenses_run_unless_its_dialect_is_set(analyzed, re
 
 @pytest.mark.parametrize("dialect", ["watersmeet", "lenses"])
 @pytest.mark.parametrize("join", ["customers c JOIN orders o WITHIN 5", "customers_table c JOIN orders_table o"])
-def test_no_on_compares_the_keys(analyzed, dialect, join):
-    query = analyzed(f"{SOURCES}SET watersmeet.dialect = {dialect}; SELECT c.id FROM {join};")
+def test_no_on_compares_the_keys(analyze_sql, dialect, join):
+    query = analyze_sql(f"{SOURCES}SET watersmeet.dialect = {dialect}; SELECT c.id FROM {join};")
     assert words(query.relation.keys) == ["c._key = o._key"]
 
 
 @pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL"])
-def test_rows_that_fail_their_own_predicate_are_padded(analyzed, kind):
+def test_rows_that_fail_their_own_predicate_are_padded(analyze_sql, kind):
     """5.4-5: the predicates stay conditions of the join and are no filters before it."""
     join = f"customers_table c {kind} JOIN orders_table o ON len(c.name) > 10 AND o.item = 'x'"
-    found = analyzed(f"{SOURCES}SELECT c.id FROM {join};").relation
+    found = analyze_sql(f"{SOURCES}SELECT c.id FROM {join};").relation
     assert (texts(found.left_only), texts(found.right_only)) == (["len(c.name) > 10"], ["o.item = 'x'"])
     assert (found.left.filters, found.right.filters) == ((), ())
 
 
-def test_time_bounds_in_on_are_not_of_lenses(refused):
+def test_time_bounds_in_on_are_not_of_lenses(refusals_of):
     on = "c.id = o.user_id AND o.t BETWEEN c.t - 5 AND c.t + 5"
-    refusals = refused(f"{SOURCES}SET watersmeet.dialect = lenses; SELECT c.id FROM customers c JOIN orders o ON {on};")
+    refusals = refusals_of(
+        f"{SOURCES}SET watersmeet.dialect = lenses; SELECT c.id FROM customers c JOIN orders o ON {on};"
+    )
     assert {refusal.condition for refusal in refusals} == {"NOT_IN_DIALECT"}

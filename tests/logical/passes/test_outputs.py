@@ -13,28 +13,28 @@ STREAMS = (
 WINDOWS = "FROM l WINDOW (COUNT 1) JOIN r WINDOW (COUNT 0) ON l.k = r.k"
 
 
-def outputs(analyzed, sink: str, query: str) -> list[str]:
-    found = analyzed(f"{STREAMS} CREATE SINK out ({sink}) USING json OPTIONS (path 'x'); INSERT INTO out {query};")
+def outputs(analyze_sql, sink: str, query: str) -> list[str]:
+    found = analyze_sql(f"{STREAMS} CREATE SINK out ({sink}) USING json OPTIONS (path 'x'); INSERT INTO out {query};")
     return [f"{output.name}: {expression_in_words(output.expr)}" for output in found.outputs]
 
 
-def test_columns_come_in_the_order_of_the_sink_and_the_left_side_goes_first(analyzed):
-    found = outputs(analyzed, "d DECIMAL(10,2), K BIGINT, v STRING, n BIGINT", f"SELECT STREAM r.v {WINDOWS}")
+def test_columns_come_in_the_order_of_the_sink_and_the_left_side_goes_first(analyze_sql):
+    found = outputs(analyze_sql, "d DECIMAL(10,2), K BIGINT, v STRING, n BIGINT", f"SELECT STREAM r.v {WINDOWS}")
     assert found == ["d: r.d", "K: l.k", "v: r.v", "n: r.n"]
 
 
-def test_other_joins_forward_too(analyzed):
-    found = outputs(analyzed, "k BIGINT, d DECIMAL(10,2)", "SELECT STREAM r.k FROM l JOIN r WITHIN 5 ON l.k = r.k")
+def test_other_joins_forward_too(analyze_sql):
+    found = outputs(analyze_sql, "k BIGINT, d DECIMAL(10,2)", "SELECT STREAM r.k FROM l JOIN r WITHIN 5 ON l.k = r.k")
     assert found == ["k: r.k", "d: r.d"]
 
 
-def test_columns_that_spark_alone_can_type_are_cast(analyzed):
-    found = outputs(analyzed, "k BIGINT, x BIGINT, one BIGINT", f"SELECT STREAM l.n * 2 AS x, 1 AS one {WINDOWS}")
+def test_columns_that_spark_alone_can_type_are_cast(analyze_sql):
+    found = outputs(analyze_sql, "k BIGINT, x BIGINT, one BIGINT", f"SELECT STREAM l.n * 2 AS x, 1 AS one {WINDOWS}")
     assert found == ["k: l.k", "x: CAST(l.n * 2 AS BIGINT)", "one: CAST(1 AS BIGINT)"]
 
 
-def test_a_cast_is_what_it_says(analyzed):
-    assert outputs(analyzed, "n BIGINT", f"SELECT STREAM CAST(l.n AS BIGINT) AS n {WINDOWS}") == [
+def test_a_cast_is_what_it_says(analyze_sql):
+    assert outputs(analyze_sql, "n BIGINT", f"SELECT STREAM CAST(l.n AS BIGINT) AS n {WINDOWS}") == [
         "n: CAST(l.n AS BIGINT)"
     ]
 
@@ -49,15 +49,15 @@ def test_a_cast_is_what_it_says(analyzed):
         ("k BIGINT, K BIGINT", "l.k", "DUPLICATE_NAME", "`K`"),
     ],
 )
-def test_refuses_columns_that_do_not_fit(refused, sink: str, select: str, condition: str, text: str):
+def test_refuses_columns_that_do_not_fit(refusals_of, sink: str, select: str, condition: str, text: str):
     sql = f"CREATE SINK out ({sink}) USING json OPTIONS (path 'x'); INSERT INTO out SELECT STREAM {select} {WINDOWS};"
-    [refusal] = refused(STREAMS + sql)
+    [refusal] = refusals_of(STREAMS + sql)
     assert refusal.condition == condition
     assert text in refusal.render()
 
 
-def test_late_rows_have_columns_of_their_own(refused):
+def test_late_rows_have_columns_of_their_own(refusals_of):
     sinks = "CREATE SINK out USING json OPTIONS (path 'x'); CREATE SINK late (k BIGINT) USING json OPTIONS (path 'y');"
     query = "INSERT INTO out SELECT STREAM l.k FROM l JOIN r WITHIN 5 ON l.k = r.k LATE INTO late;"
-    [refusal] = refused(STREAMS + sinks + query)
+    [refusal] = refusals_of(STREAMS + sinks + query)
     assert refusal.condition == "WRONG_OUTPUT"

@@ -67,8 +67,8 @@ CREATE TABLE bag (id INT, name STRING);
         ),
     ],
 )
-def test_state_of_a_query_has_a_named_bound(analyzed: Analyzed, query: str, state: str) -> None:
-    assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {query};"))) == state
+def test_state_of_a_query_has_a_named_bound(analyze_sql: Analyzed, query: str, state: str) -> None:
+    assert bounds_in_words(bounds_of(analyze_sql(f"{DECLARED} {query};"))) == state
 
 
 VIEWS = """
@@ -128,8 +128,8 @@ KEPT = "bounded by time, and by the number of keys: "
         ),
     ],
 )  # fmt: skip
-def test_final_rows_behind_windows_are_bounded_by_time(analyzed: Analyzed, query: str, state: str) -> None:
-    assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {VIEWS} {query};"))) == state
+def test_final_rows_behind_windows_are_bounded_by_time(analyze_sql: Analyzed, query: str, state: str) -> None:
+    assert bounds_in_words(bounds_of(analyze_sql(f"{DECLARED} {VIEWS} {query};"))) == state
 
 
 SOURCES = {
@@ -152,25 +152,25 @@ COUNTS = "CREATE VIEW c2 AS SELECT TABLE id, window_start AS s, window_end AS e,
     ],
 )
 def test_windows_of_a_source_in_a_subquery_are_final_by_both_bounds(
-    analyzed: Analyzed, function: str, by: str, query: str
+    analyze_sql: Analyzed, function: str, by: str, query: str
 ) -> None:
     windows = f"(SELECT STREAM * FROM TABLE({function}(TABLE a, DESCRIPTOR(t), {SOURCES[function]})) AS v) AS w"
     text = f"{COUNTS} FROM {windows} GROUP BY id, window_start, window_end; {query.format(by)}"
-    assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {text};"))) == "bounded by time"
+    assert bounds_in_words(bounds_of(analyze_sql(f"{DECLARED} {text};"))) == "bounded by time"
 
 
-def test_the_start_of_other_windows_is_not_final(analyzed: Analyzed) -> None:
+def test_the_start_of_other_windows_is_not_final(analyze_sql: Analyzed) -> None:
     inner = "SELECT STREAM id, t, window_start AS s FROM TABLE(TUMBLE(TABLE a, DESCRIPTOR(t), INTERVAL '1' DAY)) AS v"
     outer = "SELECT STREAM x.* FROM TABLE(TUMBLE(TABLE v, DESCRIPTOR(t), INTERVAL '1' HOUR)) AS x"
     counts = "SELECT TABLE s, window_end AS e, count(*) AS n FROM w GROUP BY s, window_end"
     text = f"CREATE VIEW v AS {inner}; CREATE VIEW w AS {outer}; CREATE VIEW c2 AS {counts};"
     query = "SELECT TABLE s, max(n) AS n FROM c2 GROUP BY s"
-    assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {text} {query};"))).startswith(KEPT)
+    assert bounds_in_words(bounds_of(analyze_sql(f"{DECLARED} {text} {query};"))).startswith(KEPT)
 
 
-def test_of_a_view_with_mistakes_nothing_is_reported_that_follows_from_them(refused: Refused) -> None:
+def test_of_a_view_with_mistakes_nothing_is_reported_that_follows_from_them(refusals_of: Refused) -> None:
     rank = "SELECT TABLE id FROM {} QUALIFY RANK() OVER (PARTITION BY {} ORDER BY id) = 1;"
-    (wrong,) = refused(f"{DECLARED} {rank.format('c', 'nme')}")
+    (wrong,) = refusals_of(f"{DECLARED} {rank.format('c', 'nme')}")
     assert wrong.condition == "UNKNOWN_COLUMN"
-    (wrong,) = refused(f"{DECLARED} {rank.format('a', 'v')}")
+    (wrong,) = refusals_of(f"{DECLARED} {rank.format('a', 'v')}")
     assert wrong.condition == "UNSUPPORTED_STATEMENT"

@@ -109,28 +109,28 @@ def test_functions_are_found_in_what_could_be_read():
         ("s.id BETWEEN 9 AND 3", "No value is between 9 and 3: BETWEEN takes the smaller one first."),
     ],
 )
-def test_a_comparison_that_may_surprise_is_noted(analyzed: Analyzed, condition: str, said: str):
-    query = analyzed(f"{PAIR} SELECT STREAM s.id FROM s JOIN r WITHIN 1h ON s.d = r.d AND {condition};")
+def test_a_comparison_that_may_surprise_is_noted(analyze_sql: Analyzed, condition: str, said: str):
+    query = analyze_sql(f"{PAIR} SELECT STREAM s.id FROM s JOIN r WITHIN 1h ON s.d = r.d AND {condition};")
     [warned] = query.warnings
     assert said in warned.message
 
 
-def test_without_ansi_a_text_that_cannot_be_read_is_null(analyzed: Analyzed):
+def test_without_ansi_a_text_that_cannot_be_read_is_null(analyze_sql: Analyzed):
     setting = "SET spark.sql.ansi.enabled = false;"
-    query = analyzed(f"{setting} {PAIR} SELECT STREAM s.id FROM s JOIN r WITHIN 1h ON s.id = r.id;")
+    query = analyze_sql(f"{setting} {PAIR} SELECT STREAM s.id FROM s JOIN r WITHIN 1h ON s.id = r.id;")
     assert "becomes NULL and matches nothing" in query.warnings[0].message
 
 
 @pytest.mark.parametrize("condition", ["s.id = '7'", "s.t > '2026-01-01'", "s.name = 'id'", "s.id = 7.5", "s.d = s.t"])
-def test_a_plain_comparison_is_not_noted(analyzed: Analyzed, condition: str):
-    query = analyzed(f"{PAIR} SELECT STREAM s.id FROM s JOIN r WITHIN 1h ON s.d = r.d WHERE {condition};")
+def test_a_plain_comparison_is_not_noted(analyze_sql: Analyzed, condition: str):
+    query = analyze_sql(f"{PAIR} SELECT STREAM s.id FROM s JOIN r WITHIN 1h ON s.d = r.d WHERE {condition};")
     assert not query.warnings
 
 
 @pytest.mark.parametrize(
     ("condition", "types"), [("s.id > s.t", "BIGINT with TIMESTAMP"), ("r.b = s.d", "BOOLEAN with")]
 )
-def test_types_that_spark_does_not_compare_are_refused(refused: Refused, condition: str, types: str):
-    [refusal] = refused(f"{PAIR} SELECT STREAM s.id FROM s JOIN r WITHIN 1h ON s.d = r.d WHERE {condition};")
+def test_types_that_spark_does_not_compare_are_refused(refusals_of: Refused, condition: str, types: str):
+    [refusal] = refusals_of(f"{PAIR} SELECT STREAM s.id FROM s JOIN r WITHIN 1h ON s.d = r.d WHERE {condition};")
     assert refusal.condition == "TYPE_MISMATCH"
     assert types in refusal.message

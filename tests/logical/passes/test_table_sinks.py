@@ -34,8 +34,10 @@ JOINED = "SELECT TABLE o.number, o.line, c.name FROM o JOIN c ON o.customer = c.
 
 
 @pytest.mark.parametrize("sink", ["plain", "topic", "other"])
-def test_a_table_into_a_sink_that_only_takes_rows_in_is_refused_with_the_ways_out(refused: Refused, sink: str) -> None:
-    [refusal] = refused(f"{TABLES} INSERT INTO {sink} {JOINED};")
+def test_a_table_into_a_sink_that_only_takes_rows_in_is_refused_with_the_ways_out(
+    refusals_of: Refused, sink: str
+) -> None:
+    [refusal] = refusals_of(f"{TABLES} INSERT INTO {sink} {JOINED};")
     assert refusal.condition == "APPEND_ONLY_SINK"
     assert "`changes 'log'`" in refusal.hint
     assert ("snapshot" in refusal.hint) == (sink == "plain")
@@ -43,33 +45,33 @@ def test_a_table_into_a_sink_that_only_takes_rows_in_is_refused_with_the_ways_ou
 
 
 @pytest.mark.parametrize("sink", ["shown", "log", "snapshot", "pg", "jdbc", "topic_by_key"])
-def test_a_table_goes_where_changes_are_understood(analyzed: Analyzed, sink: str) -> None:
-    assert analyzed(f"{TABLES} INSERT INTO {sink} {JOINED};").into == sink
+def test_a_table_goes_where_changes_are_understood(analyze_sql: Analyzed, sink: str) -> None:
+    assert analyze_sql(f"{TABLES} INSERT INTO {sink} {JOINED};").into == sink
 
 
 @pytest.mark.parametrize("query", ["SELECT TABLE id, count(*) AS n FROM s GROUP BY id", "SELECT TABLE * FROM c"])
-def test_groups_and_whole_tables_are_tables_too(refused: Refused, query: str) -> None:
-    assert [r.condition for r in refused(f"{TABLES} INSERT INTO plain {query};")] == ["APPEND_ONLY_SINK"]
+def test_groups_and_whole_tables_are_tables_too(refusals_of: Refused, query: str) -> None:
+    assert [r.condition for r in refusals_of(f"{TABLES} INSERT INTO plain {query};")] == ["APPEND_ONLY_SINK"]
 
 
 @pytest.mark.parametrize("sink", ["plain", "pg", "topic", "shown"])
-def test_a_stream_goes_anywhere(analyzed: Analyzed, sink: str) -> None:
-    assert analyzed(f"{TABLES} INSERT INTO {sink} SELECT STREAM * FROM s;").into == sink
+def test_a_stream_goes_anywhere(analyze_sql: Analyzed, sink: str) -> None:
+    assert analyze_sql(f"{TABLES} INSERT INTO {sink} SELECT STREAM * FROM s;").into == sink
 
 
-def test_a_stream_has_no_changes(refused: Refused) -> None:
-    assert [r.condition for r in refused(f"{TABLES} INSERT INTO log SELECT STREAM * FROM s;")] == ["WRONG_OUTPUT"]
+def test_a_stream_has_no_changes(refusals_of: Refused) -> None:
+    assert [r.condition for r in refusals_of(f"{TABLES} INSERT INTO log SELECT STREAM * FROM s;")] == ["WRONG_OUTPUT"]
 
 
 @pytest.mark.parametrize("sink", ["wrong", "upserted_files", "kept_topic", "nowhere", "pg_log"])
-def test_formats_refuse_changes_that_they_cannot_write(refused: Refused, sink: str) -> None:
-    [refusal] = refused(f"{TABLES} INSERT INTO {sink} {JOINED};")
+def test_formats_refuse_changes_that_they_cannot_write(refusals_of: Refused, sink: str) -> None:
+    [refusal] = refusals_of(f"{TABLES} INSERT INTO {sink} {JOINED};")
     assert refusal.condition == "WRONG_OPTION" and "changes" in refusal.label
 
 
 @pytest.mark.parametrize("sink", ["by_name", "keyed_log"])
-def test_a_key_must_be_among_the_columns(refused: Refused, sink: str) -> None:
-    [refusal] = refused(f"{TABLES} INSERT INTO {sink} SELECT TABLE id FROM c;")
+def test_a_key_must_be_among_the_columns(refusals_of: Refused, sink: str) -> None:
+    [refusal] = refusals_of(f"{TABLES} INSERT INTO {sink} SELECT TABLE id FROM c;")
     assert (refusal.condition, refusal.parameters["column"]) == ("UNKNOWN_COLUMN", "name")
 
 
@@ -84,8 +86,8 @@ def test_a_key_must_be_among_the_columns(refused: Refused, sink: str) -> None:
         "SELECT TABLE c.id, c.name, o.number FROM c FULL JOIN o ON o.customer = c.id",
     ],
 )
-def test_an_upsert_without_a_key_is_refused(refused: Refused, query: str) -> None:
-    assert [r.condition for r in refused(f"{TABLES} INSERT INTO pg {query};")] == ["SINK_WITHOUT_KEY"]
+def test_an_upsert_without_a_key_is_refused(refusals_of: Refused, query: str) -> None:
+    assert [r.condition for r in refusals_of(f"{TABLES} INSERT INTO pg {query};")] == ["SINK_WITHOUT_KEY"]
 
 
 @pytest.mark.parametrize(
@@ -103,18 +105,18 @@ def test_an_upsert_without_a_key_is_refused(refused: Refused, query: str) -> Non
     ],
 )
 def test_rows_are_distinguished_by_the_keys_that_they_come_from(
-    analyzed: Analyzed, query: str, key: tuple[str, ...]
+    analyze_sql: Analyzed, query: str, key: tuple[str, ...]
 ) -> None:
-    assert result_columns(analyzed(f"{TABLES} INSERT INTO pg {query};")) == key
+    assert result_columns(analyze_sql(f"{TABLES} INSERT INTO pg {query};")) == key
 
 
-def test_one_table_of_a_database_is_written_by_one_query(refused: Refused, analyzed: Analyzed) -> None:
+def test_one_table_of_a_database_is_written_by_one_query(refusals_of: Refused, analyze_sql: Analyzed) -> None:
     text = """CREATE STREAM s (id INT);
     CREATE SINK a USING postgres OPTIONS (host 'db', table 't');
     CREATE SINK b USING postgres OPTIONS (host 'db', table 'T');
     INSERT INTO a SELECT STREAM * FROM s; INSERT INTO b SELECT STREAM * FROM s;"""
-    assert [r.condition for r in refused(text)] == ["DUPLICATE_TARGET"]
-    [refusal] = refused(text)
+    assert [r.condition for r in refusals_of(text)] == ["DUPLICATE_TARGET"]
+    [refusal] = refusals_of(text)
     assert "`b` and `a` write to one place, table t" in refusal.message, refusal.message
 
 

@@ -248,7 +248,7 @@ def test_shards_by_key_give_the_same(data: st.DataObject) -> None:
 
 
 @st.composite
-def promised(draw: st.DrawFn, left: Rows, right: Rows) -> list[Batch]:
+def cut_into_batches(draw: st.DrawFn, left: Rows, right: Rows) -> list[Batch]:
     """The same rows in any order and cut anywhere, with marks that they keep, and the end."""
     sides = [draw(st.permutations(rows)) for rows in (left, right)]
     cuts = [sorted(draw(st.lists(st.integers(0, len(rows)), min_size=3, max_size=3))) for rows in sides]
@@ -286,7 +286,7 @@ def test_asof_join_of_duckdb_gives_the_same(database: duckdb.DuckDBPyConnection,
         [[one[f"{s}.{name}"] for one in rows] for s, rows in (("l", left), ("r", right)) for name in "ktv"],
     ).fetchall()
     join = asof(kind, direction=direction, strict=strict, exact=data.draw(st.booleans()))
-    batches = data.draw(promised(left, right))
+    batches = data.draw(cut_into_batches(left, right))
     emissions = run(join, batches)
     assert Counter(one for emission in emissions for one in tuples(emission.rows)) == Counter(found)
     assert emissions[-1].report.state == (0, 0)
@@ -310,9 +310,9 @@ def test_a_condition_over_versions_is_what_duckdb_says_behind_its_asof_join(
         [[one[f"{s}.{name}"] for one in rows] for s, rows in (("l", left), ("r", right)) for name in "ktv"],
     ).fetchall()
     upserts = data.draw(st.booleans())
-    assert total(asof(upserts=upserts), data.draw(promised(left, flagged))) == Counter(found)
+    assert total(asof(upserts=upserts), data.draw(cut_into_batches(left, flagged))) == Counter(found)
     matched = Counter([one for one in found if one[3] is not None])
-    assert total(asof("inner", upserts=upserts), data.draw(promised(left, flagged))) == matched
+    assert total(asof("inner", upserts=upserts), data.draw(cut_into_batches(left, flagged))) == matched
 
 
 def brute_force(join: AsofJoinOperator, left: Rows, right: Rows) -> Counter[tuple[Any, ...]]:
@@ -345,7 +345,7 @@ def test_any_order_and_batching_gives_the_nearest_version_that_fits(data: st.Dat
     right = unique_versions(data.draw(st.lists(some_rows("r", exact=True), max_size=10)))
     expected = brute_force(join, left, right)
     with sizes(*data.draw(st.sampled_from(((8192, 8, 1024), (2, 1, 1))))):
-        assert total(join, data.draw(promised(left, right))) == expected
+        assert total(join, data.draw(cut_into_batches(left, right))) == expected
 
 
 def questions(*times: int, key: str = "a") -> Rows:
@@ -471,7 +471,7 @@ def test_an_open_question_keeps_its_version() -> None:
 
 
 def test_large_states_shrink_and_a_small_batch_writes_little() -> None:
-    class Counting(MemoryStore):
+    class CountingStore(MemoryStore):
         written = 0
 
         def put(self, name: str, value: bytes) -> None:
@@ -480,7 +480,7 @@ def test_large_states_shrink_and_a_small_batch_writes_little() -> None:
 
     left = Port(("lt",), ("lt",), ("k",), "k", exact=True)
     right = Port(("rt", "v"), ("rt",), ("k",), "k", exact=True)
-    join, store, keys = AsofJoinOperator("left", left, right), Counting(), 20_000
+    join, store, keys = AsofJoinOperator("left", left, right), CountingStore(), 20_000
 
     def update(time: int, some: int) -> int:
         times = pa.array([time] * some)
@@ -593,11 +593,11 @@ def test_the_last_change_of_a_time_counts(small: int) -> None:
         with sizes(64, 64, small):
             first = join.step(store, {1: placed}, {"r.t": 5})
             # The version of its very time is there, and may still be replaced.
-            asked = join.step(store, {0: table("l", questions(5))}, {})
+            emission = join.step(store, {0: table("l", questions(5))}, {})
             replaced = join.step(store.restart(), {1: table("r", [row("r", "a", 5, 3)])}, {"r.t": 6})
             deleted = join.step(store.restart(), {1: table("r", [row("r", "a", 5, op=-1)])}, {"r.t": 6})
             kept = join.step(store, {}, {"r.t": 6})
-        assert (first.report.dropped, asked.rows, replaced.report.dropped) == ((0, 1), (), (0, 1))
+        assert (first.report.dropped, emission.rows, replaced.report.dropped) == ((0, 1), (), (0, 1))
         assert [answers(one) for one in (replaced, deleted, kept)] == [[(5, 3)], [(5, None)], [(5, 1)]]
 
 

@@ -17,7 +17,7 @@ from tests.examples import examples
 from tests.operators.interval.test_duckdb import JOIN, sql
 from tests.operators.interval.test_interval import forget_decoded_runs
 from tests.operators.strategies import KINDS
-from tests.operators.table_strategies import TINY, Changes, Drawn, drawn_joins, emitted, repaired
+from tests.operators.table_strategies import TINY, Changes, JoinExample, changes_of, join_examples, repair
 
 from watersmeet.operators.changelog.definition import ChangelogReference, freeze_bits
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator, TableJoinOperator
@@ -37,7 +37,7 @@ quick = settings(
 )
 
 
-def expect_same(drawn: Drawn, batches: list[Changes], restarts: list[bool]) -> Counter[tuple[Any, ...]]:
+def expect_same(drawn: JoinExample, batches: list[Changes], restarts: list[bool]) -> Counter[tuple[Any, ...]]:
     """The kernel gives the definition's changes in every batch; returns their sum."""
     reference, store, join = ChangelogReference(drawn.join), MemoryStore(), drawn.join
     total: Counter[tuple[Any, ...]] = Counter()
@@ -47,7 +47,7 @@ def expect_same(drawn: Drawn, batches: list[Changes], restarts: list[bool]) -> C
             forget_decoded_runs()
         emission = join.step(store, drawn.tables(batch), {})
         expected = reference.step(dict(enumerate(batch)))
-        found = emitted(join, emission)
+        found = changes_of(join, emission)
         assert found == expected
         assert emission.report.rows == tuple(len(rows) for rows in batch)
         total.update(found)
@@ -57,7 +57,7 @@ def expect_same(drawn: Drawn, batches: list[Changes], restarts: list[bool]) -> C
 @quick
 @given(st.data())
 def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
-    drawn = data.draw(drawn_joins())
+    drawn = data.draw(join_examples())
     batches = data.draw(drawn.histories())
     expect_same(drawn, batches, [data.draw(st.booleans()) for _ in batches])
 
@@ -65,7 +65,7 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
 @settings(quick, max_examples=examples(15))
 @given(st.data())
 def test_many_batches_merge_runs_without_a_trace(data: st.DataObject) -> None:
-    drawn = data.draw(drawn_joins())
+    drawn = data.draw(join_examples())
     drawn = replace(drawn, join=replace(drawn.join, budget=TINY))
     batches = [batch for _ in range(3) for batch in data.draw(drawn.histories())]
     expect_same(drawn, batches, [i % 4 == 3 for i in range(len(batches))])
@@ -74,7 +74,7 @@ def test_many_batches_merge_runs_without_a_trace(data: st.DataObject) -> None:
 @quick
 @given(st.data())
 def test_the_cuts_of_batches_do_not_matter(data: st.DataObject) -> None:
-    drawn = data.draw(drawn_joins())
+    drawn = data.draw(join_examples())
     batches = data.draw(drawn.histories())
     whole: Counter[tuple[Any, ...]] = Counter()
     for one in (batches, [cut for left, right in batches for cut in ((left, []), ([], right))]):
@@ -98,20 +98,20 @@ def query(join: TableJoinOperator) -> str:
     return f"SELECT {names} FROM lefts {JOIN[join.kind]} rights ON {' AND '.join(parts) or 'true'}"
 
 
-def expect_agreement(database: duckdb.DuckDBPyConnection, drawn: Drawn, batches: list[Changes]) -> None:
+def expect_agreement(database: duckdb.DuckDBPyConnection, drawn: JoinExample, batches: list[Changes]) -> None:
     """All changes together make the join of the tables as they are in the end, as another engine sees it."""
     reference, store, join = ChangelogReference(drawn.join), MemoryStore(), drawn.join
     total: Counter[tuple[Any, ...]] = Counter()
     for batch in batches:
         reference.step(dict(enumerate(batch)))
-        total.update(emitted(join, join.step(store, drawn.tables(batch), {})))
-    last = tuple(repaired(side, table) for side, table in zip(join.ports, reference.tables, strict=True))
+        total.update(changes_of(join, join.step(store, drawn.tables(batch), {})))
+    last = tuple(repair(side, table) for side, table in zip(join.ports, reference.tables, strict=True))
     left, right = (
         [{**dict.fromkeys(names), **row} for row in rows] for names, rows in zip(_names(drawn), last, strict=True)
     )
     full = (left, right)
     reference.step(dict(enumerate(full)))
-    total.update(emitted(join, join.step(store, drawn.tables(full), {})))
+    total.update(changes_of(join, join.step(store, drawn.tables(full), {})))
     for name, port in (("lefts", 0), ("rights", 1)):
         rows = [row for row, number in reference.tables[port] for _ in range(number)]
         database.register(name, drawn.table(port, rows).select(_plain(port)))
@@ -123,7 +123,7 @@ def _plain(port: int) -> list[str]:
     return [f"{'lr'[port]}.{name}" for name in ("k", "k2", "v", "t", "dead")]
 
 
-def _names(drawn: Drawn) -> list[list[str]]:
+def _names(drawn: JoinExample) -> list[list[str]]:
     return [drawn.table(port, []).column_names for port in (0, 1)]
 
 
@@ -132,7 +132,7 @@ def _names(drawn: Drawn) -> list[list[str]]:
 def test_the_sum_of_all_changes_is_the_join_of_the_tables(
     database: duckdb.DuckDBPyConnection, data: st.DataObject
 ) -> None:
-    drawn = data.draw(drawn_joins(plain=True))
+    drawn = data.draw(join_examples(plain=True))
     expect_agreement(database, drawn, data.draw(drawn.histories()))
 
 
@@ -147,7 +147,7 @@ def changes(s: str, rows: list[tuple[int, str, int]], column: str = WEIGHT) -> p
 
 def weights(join: TableJoinOperator, store: MemoryStore, port: int, rows: list[tuple[int, str, int]]) -> dict[Any, int]:
     column = OP if join.ports[port].upsert_key else WEIGHT
-    return dict(emitted(join, join.step(store, {port: changes("lr"[port], rows, column)}, {})))
+    return dict(changes_of(join, join.step(store, {port: changes("lr"[port], rows, column)}, {})))
 
 
 def test_the_operator_hands_out_pieces() -> None:
@@ -201,7 +201,7 @@ def test_more_rows_than_the_limit_are_an_error_and_what_cancels_out_does_not_cou
 
 
 def test_a_change_does_not_read_the_other_rows_of_its_own_side() -> None:
-    class Counting(MemoryStore):
+    class CountingStore(MemoryStore):
         read = 0
 
         def get(self, name: str) -> bytes | None:
@@ -209,7 +209,7 @@ def test_a_change_does_not_read_the_other_rows_of_its_own_side() -> None:
             self.read += len(value or b"") if name.startswith("run/") else 0
             return value
 
-    join, store = ChangelogJoinOperator("left", side("l"), side("r")), Counting()
+    join, store = ChangelogJoinOperator("left", side("l"), side("r")), CountingStore()
     values = [str(i) for i in range(20_000)]
     hot = pa.table({"l.k": np.ones(20_000, np.int64), "l.v": values})
     join.step(store, {0: hot}, {})
@@ -233,7 +233,7 @@ def test_a_large_result_comes_in_pieces() -> None:
 def test_one_key_with_many_rows_takes_no_more_memory_than_many_keys(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[int] = []
 
-    def counted(rows: KeyedRows, is_oldest: bool = True) -> KeyedRows:
+    def count_rows(rows: KeyedRows, is_oldest: bool = True) -> KeyedRows:
         held.append(len(rows))
         return consolidate_rows(rows, is_oldest)
 
@@ -243,7 +243,7 @@ def test_one_key_with_many_rows_takes_no_more_memory_than_many_keys(kind: Any, m
     for start in range(0, size, 4_000):
         values = [str(i) for i in range(start, start + 4_000)]
         join.step(store, {0: pa.table({"l.k": np.ones(4_000, np.int64), "l.v": values})}, {})
-    monkeypatch.setattr(state_table, "consolidate_rows", counted)
+    monkeypatch.setattr(state_table, "consolidate_rows", count_rows)
     pieces: list[Any] = list(join.stream(store, {1: changes("r", [(1, f"x{i}", 1) for i in range(few)])}, {}))
     rows = [piece.num_rows for piece in pieces if isinstance(piece, pa.Table)]
     assert sum(rows) == size * few + (size if kind == "full" else 0)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.operators.changelog.test_changelog import database, expect_agreement, expect_same, quick  # noqa: F401  # pyright: ignore[reportUnusedImport] - a fixture
-from tests.operators.table_strategies import TINY, drawn_joins, emitted
+from tests.operators.table_strategies import TINY, changes_of, join_examples
 
 from watersmeet.operators.changelog import kernel
 from watersmeet.operators.changelog.kernel import NestedLoopJoinOperator
@@ -28,7 +28,7 @@ LESS = Apply("<", (ColumnRef("l.a"), ColumnRef("r.b")))
 @quick
 @given(st.data())
 def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
-    drawn = data.draw(drawn_joins(nested=True))
+    drawn = data.draw(join_examples(nested=True))
     batches = data.draw(drawn.histories())
     expect_same(drawn, batches, [data.draw(st.booleans()) for _ in batches])
 
@@ -36,7 +36,7 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
 @settings(quick, max_examples=examples(15))
 @given(st.data())
 def test_many_batches_merge_runs_without_a_trace(data: st.DataObject) -> None:
-    drawn = data.draw(drawn_joins(nested=True))
+    drawn = data.draw(join_examples(nested=True))
     drawn = replace(drawn, join=replace(drawn.join, budget=TINY))
     batches = [batch for _ in range(3) for batch in data.draw(drawn.histories())]
     expect_same(drawn, batches, [i % 4 == 3 for i in range(len(batches))])
@@ -48,14 +48,14 @@ def test_the_sum_of_all_changes_is_the_join_of_the_tables(
     database: duckdb.DuckDBPyConnection,  # noqa: F811
     data: st.DataObject,
 ) -> None:
-    drawn = data.draw(drawn_joins(nested=True, plain=True))
+    drawn = data.draw(join_examples(nested=True, plain=True))
     expect_agreement(database, drawn, data.draw(drawn.histories()))
 
 
 @settings(quick, max_examples=examples(15))
 @given(st.data(), st.integers(1, 7))
 def test_pairs_are_looked_at_in_parts_without_a_trace(data: st.DataObject, size: int) -> None:
-    drawn = data.draw(drawn_joins(nested=True))
+    drawn = data.draw(join_examples(nested=True))
     batches = data.draw(drawn.histories(3))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "PAIRS_AT_ONCE", size)
@@ -65,7 +65,7 @@ def test_pairs_are_looked_at_in_parts_without_a_trace(data: st.DataObject, size:
 def step(join: NestedLoopJoinOperator, store: MemoryStore, port: int, rows: list[tuple[int, int]]) -> dict[Any, int]:
     values, weights = zip(*rows, strict=True)
     table = pa.table({("l.a", "r.b")[port]: values, WEIGHT: pa.array(weights, pa.int64())})
-    return dict(emitted(join, join.step(store, {port: table}, {})))
+    return dict(changes_of(join, join.step(store, {port: table}, {})))
 
 
 def test_a_padded_row_goes_when_it_matches_and_comes_back() -> None:
@@ -79,7 +79,7 @@ def test_a_padded_row_goes_when_it_matches_and_comes_back() -> None:
 
 
 def test_a_batch_reads_only_the_side_that_its_changes_meet() -> None:
-    class Counting(MemoryStore):
+    class CountingStore(MemoryStore):
         def __init__(self) -> None:
             super().__init__()
             self.changed: list[str] = []
@@ -88,7 +88,7 @@ def test_a_batch_reads_only_the_side_that_its_changes_meet() -> None:
             self.changed.append(name)
             super().put(name, value)
 
-    join, store = NestedLoopJoinOperator("left", Port(("l.a",)), Port(("r.b",)), LESS), Counting()
+    join, store = NestedLoopJoinOperator("left", Port(("l.a",)), Port(("r.b",)), LESS), CountingStore()
     join.step(store, {0: pa.table({"l.a": np.arange(100)})}, {})
     join.step(store, {1: pa.table({"r.b": [50]})}, {})
     store.changed.clear()

@@ -68,7 +68,7 @@ class ChainedQuery(LocalQuery):
     def _in_shards(
         self, stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]], marks: list[Watermarks], came: set[int]
     ) -> LocalFrame:
-        links, schema = linked(stages, tables)
+        links, schema = link_stages(stages, tables)
         rows, emitted = [schema.empty_table()], dict[str, int]()
         self.reports = {number: [] for number in range(len(stages))}
         parts = [
@@ -91,7 +91,7 @@ class ChainedQuery(LocalQuery):
         return LocalFrame(found, np.array([True] * found.num_rows, np.bool_), emitted, stepped)
 
 
-def linked(stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]]) -> tuple[list[Link], pa.Schema]:
+def link_stages(stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]]) -> tuple[list[Link], pa.Schema]:
     """The links of a chain, and the schema of the rows that come out of it, from those that come in."""
     links: list[Link] = []
     schema = pa.schema([])

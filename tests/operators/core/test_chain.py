@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.operators.core.chained import ChainedQuery
-from tests.operators.test_chains import KINDS, LEFT_ONLY, STREAMS, Rows, batches, found
+from tests.operators.test_chains import KINDS, LEFT_ONLY, STREAMS, Rows, batches, rows_of
 
 from watersmeet.local.query import LocalQuery
 from watersmeet.operators import OPERATORS
@@ -54,12 +54,12 @@ def queries(draw: st.DrawFn, ways: int) -> str:
     return f"SELECT {columns} {text}"
 
 
-def planned(query: str) -> QueryPlan:
+def plan_of(query: str) -> QueryPlan:
     declared = "".join(f"CREATE STREAM {stream} ({DECLARED});" for stream in (*STREAMS, "q"))
     return plan_query(analyze(read_script(declared + query))[0], OPERATORS)
 
 
-def arrived(batch: dict[str, Rows]) -> dict[str, pa.Table]:
+def stream_tables(batch: dict[str, Rows]) -> dict[str, pa.Table]:
     """The rows of each stream, with the same key in three types."""
     tables: dict[str, pa.Table] = {}
     for stream in (*STREAMS, "q"):
@@ -80,7 +80,7 @@ def test_a_chain_gives_in_every_batch_what_its_joins_give_one_by_one() -> None:
     @given(st.data())
     def check(data: st.DataObject) -> None:
         ways = data.draw(st.integers(3, 4))
-        plan = planned(data.draw(queries(ways)))
+        plan = plan_of(data.draw(queries(ways)))
         together[max(map(len, chain_groups(plan.relation)), default=0)] += 1
         shards, bytes_per_step = data.draw(st.sampled_from((1, 3))), data.draw(st.sampled_from((0, 1 << 30)))
         reference, chained = LocalQuery(plan, "reference"), ChainedQuery(plan, shards, bytes_per_step)
@@ -91,7 +91,7 @@ def test_a_chain_gives_in_every_batch_what_its_joins_give_one_by_one() -> None:
             marks = {f"{stream}.t": value for stream, value in mark.items()}
             if not batch:
                 marks = {f"{stream}.t": END_OF_INPUT for stream in (*STREAMS[:ways], "q")}
-            check_batch(reference, chained, arrived(batch), marks)
+            check_batch(reference, chained, stream_tables(batch), marks)
 
     check()
     assert together[2] and together[3], together
@@ -99,7 +99,7 @@ def test_a_chain_gives_in_every_batch_what_its_joins_give_one_by_one() -> None:
 
 def check_batch(reference: LocalQuery, chained: ChainedQuery, arrivals: dict[str, pa.Table], marks: Any) -> None:
     expected, actual = reference.step(arrivals, marks), chained.step(arrivals, marks)
-    assert found(actual.rows) == found(expected.rows)
+    assert rows_of(actual.rows) == rows_of(expected.rows)
     last = chained.reports[len(chained.reports) - 1]
     if last:
         assert actual.report.watermarks == expected.report.watermarks
@@ -131,7 +131,7 @@ def test_reasons() -> None:
             "Spark",
         ),
     ):
-        last = join_plans(planned(first.format(kind=kind, on=on) + second).relation)[-1]
+        last = join_plans(plan_of(first.format(kind=kind, on=on) + second).relation)[-1]
         assert last.ports[0].is_chained == (not apart), (on, second, last.ports[0].unchained_reason)
         assert apart in last.ports[0].unchained_reason
 
@@ -141,15 +141,15 @@ def test_a_mark_that_follows_rows_is_requested_from_all_shards() -> None:
     query = "SELECT a.v AS av, d.v AS dv FROM a JOIN b ON a.id = b.id AND b.t BETWEEN a.t AND a.t + 5 "
     query += "JOIN c ON c.id = b.id AND c.t BETWEEN b.t AND b.t + 5 "
     query += "FULL JOIN d ON d.id = b.id AND d.t BETWEEN {}.t AND {}.t + 5"
-    joins = {time: join_plans(planned(query.format(time, time)).relation)[-1] for time in "abc"}
+    joins = {time: join_plans(plan_of(query.format(time, time)).relation)[-1] for time in "abc"}
     assert {time: join.ports[0].is_chained for time, join in joins.items()} == {"a": False, "b": True, "c": True}
     assert "the watermark of a.t" in joins["a"].ports[0].unchained_reason
-    plan = planned(query.format("a", "a"))
+    plan = plan_of(query.format("a", "a"))
     assert isinstance(plan.relation, JoinPlan)
     ports = (replace(plan.relation.ports[0], is_chained=True), plan.relation.ports[1])
     wrong = replace(plan, relation=replace(plan.relation, ports=ports))
-    arrivals = arrived({"a": [(1, 0, 1), (9, 50, 2)], "b": [(1, 1, 3), (9, 50, 4)], "d": [(2, 20, 5)]})
+    arrivals = stream_tables({"a": [(1, 0, 1), (9, 50, 2)], "b": [(1, 1, 3), (9, 50, 4)], "d": [(2, 20, 5)]})
     given = [LocalQuery(plan, "reference"), ChainedQuery(plan, 3, 1 << 30), ChainedQuery(wrong, 3, 1 << 30)]
-    rows = [found(one.step(arrivals, {"d.t": 60}).rows) for one in given]
+    rows = [rows_of(one.step(arrivals, {"d.t": 60}).rows) for one in given]
     assert rows[0] == rows[1] == Counter()
     assert rows[2] == {(None, 5): 1}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operators.top.test_top import ROWS, quick, spelled, table
+from tests.operators.top.test_top import ROWS, quick, row_texts, table
 
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.core.rowwise import freeze
@@ -41,7 +41,7 @@ def test_deduplication_equals_its_definition_in_every_batch(data: st.DataObject)
             for one in emission.rows
             for row in zip(*(column.to_pylist() for column in one.columns), strict=True)
         )
-        assert spelled(found) == spelled(Counter(step.rows))
+        assert row_texts(found) == row_texts(Counter(step.rows))
         repeated = [tuple(row.values()) for _, part in emission.unmatched for row in part.to_pylist()]
         assert sorted(map(repr, repeated)) == sorted(repr(row) for _, row in step.unmatched)
         report = emission.report

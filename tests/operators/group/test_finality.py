@@ -105,7 +105,7 @@ def changes(tables: tuple[pa.Table, ...]) -> Counter[Any]:
     return Counter({row: number for row, number in found.items() if number})
 
 
-def stored(store: MemoryStore) -> int:
+def count_read_rows(store: MemoryStore) -> int:
     return sum(block.left for runs in ShardState(store).directory.runs.values() for run in runs for block in run)
 
 
@@ -174,7 +174,7 @@ TOLD = GroupByOperator(
 
 
 @st.composite
-def asked(draw: st.DrawFn) -> TopNOperator:
+def top_n_operators(draw: st.DrawFn) -> TopNOperator:
     """The first rows of all windows, of each, or of each key, by one or two columns."""
     names = draw(st.lists(st.sampled_from(("n", "most", "k", "start")), min_size=1, max_size=2, unique=True))
     order = tuple(SortColumn(name, draw(st.booleans()), draw(st.booleans())) for name in names)
@@ -185,7 +185,7 @@ def asked(draw: st.DrawFn) -> TopNOperator:
 
 
 @quick
-@given(batches(16, 30, SIZE), asked(), st.data())
+@given(batches(16, 30, SIZE), top_n_operators(), st.data())
 def test_outranked_groups_are_left_out_and_results_stay(
     given_: list[tuple[list[tuple[int, int]], int | None]], behind: TopNOperator, data: st.DataObject
 ) -> None:
@@ -207,15 +207,15 @@ def test_outranked_groups_are_left_out_and_results_stay(
             handed_on += emission.rows
             settled |= emission.report.watermarks
             all_rows += TOLD.step(plain[shard], given_rows, marks).rows
-        assert stored(groups[0]) == stored(plain[0])
+        assert count_read_rows(groups[0]) == count_read_rows(plain[0])
         store = store.restart() if data.draw(st.booleans()) else store
         shown = behind.step(store, {0: pa.concat_tables(handed_on)} if handed_on else {}, settled)
         right = expected.step({0: [row for table in all_rows for row in table.to_pylist()]}, {})
         assert isinstance(right, Counter)
-        assert spelled(changes(shown.rows)) == spelled(right)
+        assert row_texts(changes(shown.rows)) == row_texts(right)
 
 
-def spelled(found: Counter[Any]) -> Counter[str]:
+def row_texts(found: Counter[Any]) -> Counter[str]:
     """The rows as texts, in which NaN equals NaN, and -0.0 what it is counted with."""
     told: Counter[str] = Counter()
     for row, number in found.items():
@@ -265,11 +265,11 @@ def test_joins_on_what_is_final_forget_it(
                  (("l", counted), ("r", greatest))]  # fmt: skip
         operator = replace(join, final_keys=None) if number < upgraded else join
         joined = joined.restart() if data.draw(st.booleans()) else joined
-        told = operator.step(joined, sides, known[0] | known[1])
+        emission = operator.step(joined, sides, known[0] | known[1])
         given_rows = {port: table.to_pylist() for port, table in sides.items()}
-        assert changes(told.rows) == Counter({row: n for row, n in reference.step(given_rows).items() if n})
+        assert changes(emission.rows) == Counter({row: n for row, n in reference.step(given_rows).items() if n})
         if until == END_OF_INPUT and operator is join and not upgraded:
-            assert stored(joined) == 0
+            assert count_read_rows(joined) == 0
 
 
 def test_a_joined_state_does_not_grow() -> None:
@@ -280,9 +280,9 @@ def test_a_joined_state_does_not_grow() -> None:
         greatest = MOST.step(most, {0: pa.concat_tables(counted.rows)}, counted.report.watermarks)
         sides = {0: as_side("l", counted.rows, ("start", "n")), 1: as_side("r", greatest.rows, ("start", "most"))}
         marks = {f"{s}.start": one.report.watermarks["start"] for s, one in (("l", counted), ("r", greatest))}
-        told = JOINED.step(joined, sides, marks)
-        sizes.append(stored(joined))
-        assert told.report.watermarks == marks
+        emission = JOINED.step(joined, sides, marks)
+        sizes.append(count_read_rows(joined))
+        assert emission.report.watermarks == marks
     assert max(sizes) <= 4 * 51
 
 
@@ -294,11 +294,11 @@ def test_a_state_behind_windows_does_not_grow(behind: TopNOperator | GroupByOper
         table = arrivals([(k, at + k) for k in range(50)])
         emission = COUNTS.step(groups, {0: table}, {"t": mark(at)})
         told = behind.step(store, {0: pa.concat_tables(emission.rows)}, emission.report.watermarks)
-        sizes.append(stored(store))
+        sizes.append(count_read_rows(store))
         assert told.report.late == (0,)
     # One window, and what of another has come and gone but not met yet.
     assert max(sizes) <= 4 * 50 + 2
-    assert stored(groups) <= 3 * 50
+    assert count_read_rows(groups) <= 3 * 50
 
 
 @quick
@@ -368,10 +368,10 @@ def test_a_state_of_windows_by_their_bounds_does_not_grow(keyed: TopNOperator | 
         operator = forgetful(keyed) if window < begun else keyed
         rows = [(k, at + k) for k in range(20)]
         late = [(k, at - 2 * SIZE) for k in range(3)] if window > begun + 2 else []
-        told = operator.step(store, {0: arrivals([*rows, *late])}, {"t": mark(at)} if operator is keyed else {})
-        assert told.report.late == (len(late),)
-        sizes.append(stored(store))
-        kept.append(told.report.state[0])
+        emission = operator.step(store, {0: arrivals([*rows, *late])}, {"t": mark(at)} if operator is keyed else {})
+        assert emission.report.late == (len(late),)
+        sizes.append(count_read_rows(store))
+        kept.append(emission.report.state[0])
     assert max(kept[begun:]) <= 20
     # Blocks of the state from before go with the next merge.
     assert max(sizes[begun + 10 :]) <= 4 * 20

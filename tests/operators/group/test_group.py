@@ -97,12 +97,12 @@ def expect_same(grouping: GroupByOperator, emission: Emission, step: GroupStep, 
         # Before the first row the type of a NULL is unknown.
         assert not rows or each.schema.types[len(grouping.keys) :] == list(grouping.extra_types([SCHEMA]))
         assert each.num_rows
-    assert spelled(tuples(emission.rows)) == spelled(step.rows)
+    assert row_texts(tuples(emission.rows)) == row_texts(step.rows)
     report = emission.report
     assert (report.rows, report.late, report.state) == ((len(rows),), (len(step.late),), step.state)
 
 
-def spelled(rows: Sequence[Any]) -> Counter[str]:
+def row_texts(rows: Sequence[Any]) -> Counter[str]:
     """The rows as texts: what is equal but looks different is not the same."""
     return Counter(repr(freeze(row)) for row in rows)
 
@@ -240,7 +240,7 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
                 counter[freeze(tuple(row))] += weight
         shown, expected = +shown, +expected
         assert all(number == 1 for number in shown.values())
-    assert spelled(list(shown)) == spelled(list(expected))
+    assert row_texts(list(shown)) == row_texts(list(expected))
 
 
 @settings(quick, max_examples=examples(60))
@@ -290,9 +290,9 @@ def test_a_group_comes_out_once_however_batches_are_cut() -> None:
         for second in (1, 2, 2, 3):
             shown += tuples(grouping.step(store, {}, {"t": second * 1_000_000}).rows)
             store = store.restart()
-        expected = expected or spelled(shown)
+        expected = expected or row_texts(shown)
         assert len(shown) == 5
-        assert spelled(shown) == expected
+        assert row_texts(shown) == expected
 
 
 def finite(row: Row) -> Row:
@@ -496,7 +496,7 @@ def test_ties_take_the_last_to_arrive_and_what_is_null_is_passed_over() -> None:
     assert math.isnan(one("stddev", pa.array([1.0, math.inf])))
 
 
-def changed(
+def change_group(
     store: MemoryStore, grouping: GroupByOperator, values: Sequence[float], weights: Sequence[int]
 ) -> dict[str, Any]:
     """The row of the group of all after these changes."""
@@ -511,12 +511,12 @@ DOUBLES = GroupByOperator(
 
 def test_sums_of_doubles_forget_what_is_taken_back() -> None:
     store = MemoryStore()
-    assert changed(store, DOUBLES, [1e16, 0.1, 1e300, -0.0], [1, 1, 2, 1])["sum"] == 2e300
-    assert changed(store, DOUBLES, [1e300, 0.0], [-2, -1])["sum"] == 1e16
+    assert change_group(store, DOUBLES, [1e16, 0.1, 1e300, -0.0], [1, 1, 2, 1])["sum"] == 2e300
+    assert change_group(store, DOUBLES, [1e300, 0.0], [-2, -1])["sum"] == 1e16
     store = store.restart()
-    found = changed(store, DOUBLES, [1e16], [-1])
+    found = change_group(store, DOUBLES, [1e16], [-1])
     assert (found["sum"], found["avg"], found["stddev_pop"], found["var_samp"]) == (0.1, 0.1, 0.0, None)
-    assert changed(store, DOUBLES, [0.1], [-1]) == dict.fromkeys((*found,)) | {"#weight": 1}
+    assert change_group(store, DOUBLES, [0.1], [-1]) == dict.fromkeys((*found,)) | {"#weight": 1}
 
 
 @pytest.mark.parametrize(
@@ -540,11 +540,11 @@ def test_sums_of_doubles_are_rounded_once(values: list[float], total: float, mea
 
 def test_infinite_values_are_counted_and_can_be_taken_back() -> None:
     store = MemoryStore()
-    assert changed(store, DOUBLES, [math.inf, 1.5], [1, 2])["sum"] == math.inf
-    assert math.isnan(changed(store, DOUBLES, [-math.inf], [1])["sum"])
-    assert changed(store, DOUBLES, [math.inf], [-1])["sum"] == -math.inf
-    assert math.isnan(changed(store, DOUBLES, [math.nan], [1])["avg"])
-    last = changed(store, DOUBLES, [math.nan, -math.inf], [-1, -1])
+    assert change_group(store, DOUBLES, [math.inf, 1.5], [1, 2])["sum"] == math.inf
+    assert math.isnan(change_group(store, DOUBLES, [-math.inf], [1])["sum"])
+    assert change_group(store, DOUBLES, [math.inf], [-1])["sum"] == -math.inf
+    assert math.isnan(change_group(store, DOUBLES, [math.nan], [1])["avg"])
+    last = change_group(store, DOUBLES, [math.nan, -math.inf], [-1, -1])
     assert last == {"sum": 3.0, "avg": 1.5, "stddev_pop": 0.0, "var_samp": 0.0, "#weight": 1}
 
 
@@ -597,13 +597,13 @@ def nearest(exact: Fraction) -> float:
 
 
 def test_groups_of_format_1_go_on_from_the_doubles_they_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = json.loads((Path(__file__).parents[2] / "checkpoints" / "groups-format-1.json").read_text())
+    record = json.loads((Path(__file__).parents[2] / "checkpoints" / "groups-format-1.json").read_text())
     calls = ("sum", "avg", "stddev", "var_pop")
     names = (("key", "0.k"), ("value", "0.x"))
     grouping = GroupByOperator(("key",), tuple(Aggregate(f, ("value",), f) for f in calls), changes=True, names=names)
-    old = MemoryStore({name: base64.b64decode(value) for name, value in kept.items()})
+    old = MemoryStore({name: base64.b64decode(value) for name, value in record.items()})
 
-    def shown(store: MemoryStore, rows: Sequence[tuple[str, float | None, int]]) -> dict[str, list[Any]]:
+    def step_groups(store: MemoryStore, rows: Sequence[tuple[str, float | None, int]]) -> dict[str, list[Any]]:
         schema = pa.schema({"key": pa.string(), "value": pa.float64(), "#weight": pa.int64()})
         arrivals = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
         found = tuples(grouping.step(store, {0: arrivals}, {}).rows)
@@ -613,7 +613,7 @@ def test_groups_of_format_1_go_on_from_the_doubles_they_stored(monkeypatch: pyte
     for merge_at in (3, 1):
         monkeypatch.setattr(stored_groups, "BUDGET", Budget(block=3, merge_at=merge_at, smallest_tier=2, in_order=True))
         store = old.restart()
-        first = shown(store, [("a", 1e10, -2), ("b", 1.5, 2), ("c", math.inf, -1), ("d", 1.0, 1), ("f", 3.0, -1)])
+        first = step_groups(store, [("a", 1e10, -2), ("b", 1.5, 2), ("c", math.inf, -1), ("d", 1.0, 1), ("f", 3.0, -1)])
         # What a sum of doubles had lost is lost: 0.1 + 0.2 + 3e10, rounded, less 3e10.
         assert first["a"][:2] == [pytest.approx(0.3, abs=1e-5), pytest.approx(0.15, abs=1e-5)]
         assert first["a"][0] != 0.1 + 0.2
@@ -621,7 +621,7 @@ def test_groups_of_format_1_go_on_from_the_doubles_they_stored(monkeypatch: pyte
         assert first["c"] == [2.0, 2.0, None, 0.0]
         assert first["d"][0] == math.inf
         assert first["f"] == [9.0, 4.5, pytest.approx(0.5**0.5), 0.25]
-        later = shown(store.restart(), [("b", -7.5, -2), ("e", 0.1, 3), ("f", 5.0, -1)])
+        later = step_groups(store.restart(), [("b", -7.5, -2), ("e", 0.1, 3), ("f", 5.0, -1)])
         assert later == {
             "b": [3.0, 1.5, 0.0, 0.0],
             "e": [0.30000000000000004, 0.1, 0.0, 0.0],

@@ -21,7 +21,7 @@ V_DATE = "CREATE STREAM v (a DATE, b DATE, WATERMARK FOR a AS a - INTERVAL 0 DAY
 FORWARD, BACKWARD = ("v1.a", "v2.a"), ("v2.a", "v1.a")
 
 
-def shown(bounds: tuple[TimeBound, ...]) -> list[tuple[str, str, int]]:
+def bound_texts(bounds: tuple[TimeBound, ...]) -> list[tuple[str, str, int]]:
     return [(str(bound.column), str(bound.other), bound.constant) for bound in bounds]
 
 
@@ -46,9 +46,9 @@ def select(on: str, declaration: str = V) -> str:
         ("v2.a BETWEEN v1.a AND v1.a + 9 AND v2.a <= v1.a + 5", 5, 0),
     ],
 )
-def test_accepts_bounds_in_both_directions(analyzed, on, forward, backward):
-    join = join_of(analyzed(select(on)))
-    assert shown(join.bounds) == [(*FORWARD, forward), (*BACKWARD, backward)]
+def test_accepts_bounds_in_both_directions(analyze_sql, on, forward, backward):
+    join = join_of(analyze_sql(select(on)))
+    assert bound_texts(join.bounds) == [(*FORWARD, forward), (*BACKWARD, backward)]
     assert not (join.residual or join.left_only or join.right_only)
 
 
@@ -67,16 +67,16 @@ def test_accepts_bounds_in_both_directions(analyzed, on, forward, backward):
         ("v1.b = v2.b", "v1 and v2", "no bound between"),
     ],
 )
-def test_refuses_what_does_not_bound_both_sides(refused, on, unbounded, cause):
-    [refusal] = refused(select(on))
+def test_refuses_what_does_not_bound_both_sides(refusals_of, on, unbounded, cause):
+    [refusal] = refusals_of(select(on))
     assert refusal.condition == "UNBOUNDED_STATE"
     assert refusal.parameters["unbounded"] == unbounded
     assert cause in refusal.label
 
 
-def test_refuses_a_cast_that_leaves_the_family(refused):
+def test_refuses_a_cast_that_leaves_the_family(refusals_of):
     on = "v2.a BETWEEN CAST(CAST(v1.a AS VARCHAR) AS TIMESTAMP) - INTERVAL '10' SECOND AND v1.a"
-    [refusal] = refused(select(on, V_TIME))
+    [refusal] = refusals_of(select(on, V_TIME))
     assert refusal.condition == "UNBOUNDED_STATE"
     assert "a cast can change the time" in refusal.label
 
@@ -96,9 +96,9 @@ V_INT = "CREATE STREAM v (a INT, b BIGINT, WATERMARK FOR a AS a - 0);"
         (V_DATE, "CAST(v1.a + INTERVAL 1 DAY AS DATE) = CAST(v2.a AS DATE)", DAY, -DAY),
     ],
 )
-def test_looks_through_a_cast_that_keeps_the_time(analyzed, declaration, on, forward, backward):
-    join = join_of(analyzed(select(on, declaration)))
-    assert shown(join.bounds) == [(*FORWARD, forward), (*BACKWARD, backward)]
+def test_looks_through_a_cast_that_keeps_the_time(analyze_sql, declaration, on, forward, backward):
+    join = join_of(analyze_sql(select(on, declaration)))
+    assert bound_texts(join.bounds) == [(*FORWARD, forward), (*BACKWARD, backward)]
     assert not (join.residual or join.left_only or join.right_only)
 
 
@@ -121,19 +121,19 @@ def test_looks_through_a_cast_that_keeps_the_time(analyzed, declaration, on, for
         (V_DATE, "CAST(v1.a + INTERVAL 30 HOURS AS DATE) = v2.a"),
     ],
 )
-def test_a_cast_that_can_change_the_time_gives_no_bound(refused, declaration, on):
-    [refusal] = refused(select(on, declaration))
+def test_a_cast_that_can_change_the_time_gives_no_bound(refusals_of, declaration, on):
+    [refusal] = refusals_of(select(on, declaration))
     assert refusal.condition == "UNBOUNDED_STATE"
     assert refusal.parameters["unbounded"] == "v1 and v2"
 
 
-def test_a_cast_next_to_a_bound_is_a_condition(analyzed):
-    join = join_of(analyzed(select("v1.a = v2.a AND v1.a::INT < v2.a::INT")))
+def test_a_cast_next_to_a_bound_is_a_condition(analyze_sql):
+    join = join_of(analyze_sql(select("v1.a = v2.a AND v1.a::INT < v2.a::INT")))
     assert [expression_in_words(part) for part in join.residual] == ["CAST(v1.a AS INT) < CAST(v2.a AS INT)"]
 
 
-def test_refuses_a_side_without_watermark(refused):
-    [refusal] = refused(
+def test_refuses_a_side_without_watermark(refusals_of):
+    [refusal] = refusals_of(
         f"{V} CREATE STREAM w (a BIGINT); SELECT STREAM v1.b FROM v v1 JOIN w v2 ON v1.a = v2.a;",
     )
     assert refusal.condition == "MISSING_WATERMARK"
@@ -149,64 +149,67 @@ def test_refuses_a_side_without_watermark(refused):
         ("0 <= 2 * 60 + v1.a - v2.a AND v1.a - 1 = v2.a", 1 - 2, 1),
     ],
 )
-def test_understands_any_arrangement(analyzed, on, forward, backward):
-    assert shown(join_of(analyzed(select(on))).bounds) == [(*FORWARD, forward), (*BACKWARD, backward)]
+def test_understands_any_arrangement(analyze_sql, on, forward, backward):
+    assert bound_texts(join_of(analyze_sql(select(on))).bounds) == [(*FORWARD, forward), (*BACKWARD, backward)]
 
 
-def test_keeps_strictness_and_prefers_the_strict_of_two_equal_bounds(analyzed):
-    join = join_of(analyzed(select("v1.a >= v2.a - 3 AND v1.a > v2.a - 3 AND v2.a > v1.a - 2 AND v2.a >= v1.a - 1")))
+def test_keeps_strictness_and_prefers_the_strict_of_two_equal_bounds(analyze_sql):
+    join = join_of(analyze_sql(select("v1.a >= v2.a - 3 AND v1.a > v2.a - 3 AND v2.a > v1.a - 2 AND v2.a >= v1.a - 1")))
     assert [(bound.constant, bound.strict) for bound in join.bounds] == [(3, True), (1, False)]
 
 
-def test_equal_times_are_a_key_as_well(analyzed):
-    [(left, right)] = join_of(analyzed(select("v2.a - v1.a = 0"))).keys
+def test_equal_times_are_a_key_as_well(analyze_sql):
+    [(left, right)] = join_of(analyze_sql(select("v2.a - v1.a = 0"))).keys
     assert (expression_in_words(left), expression_in_words(right)) == ("v1.a", "v2.a")
 
 
-def test_times_at_a_distance_are_no_key(analyzed):
-    assert join_of(analyzed(select("v1.a = v2.a + 10"))).keys == ()
+def test_times_at_a_distance_are_no_key(analyze_sql):
+    assert join_of(analyze_sql(select("v1.a = v2.a + 10"))).keys == ()
 
 
-def test_times_of_different_types_are_no_key(analyzed):
+def test_times_of_different_types_are_no_key(analyze_sql):
     sql = (
         f"{V} CREATE STREAM w (a INT, WATERMARK FOR a AS a - 0);SELECT STREAM v1.b FROM v v1 JOIN w v2 ON v1.a = v2.a;"
     )
-    join = join_of(analyzed(sql))
+    join = join_of(analyze_sql(sql))
     assert join.keys == ()
-    assert shown(join.bounds) == [(*FORWARD, 0), (*BACKWARD, 0)]
+    assert bound_texts(join.bounds) == [(*FORWARD, 0), (*BACKWARD, 0)]
 
 
-def test_a_comparison_within_one_side_is_a_predicate(analyzed):
+def test_a_comparison_within_one_side_is_a_predicate(analyze_sql):
     sql = (
         "CREATE STREAM l (t BIGINT, u BIGINT, WATERMARK FOR t AS t - 0, WATERMARK FOR u AS u - 0);"
         "CREATE STREAM r (t BIGINT, WATERMARK FOR t AS t - 0);"
         "SELECT STREAM l.u FROM l JOIN r ON l.t = r.t AND l.u >= l.t - 5;"
     )
-    join = join_of(analyzed(sql))
-    assert shown(join.bounds) == [("l.t", "r.t", 0), ("r.t", "l.t", 0)]
+    join = join_of(analyze_sql(sql))
+    assert bound_texts(join.bounds) == [("l.t", "r.t", 0), ("r.t", "l.t", 0)]
     assert [expression_in_words(part) for part in join.left_only] == ["l.u >= l.t - 5"]
 
 
-def test_intervals_bound_timestamps(analyzed):
+def test_intervals_bound_timestamps(analyze_sql):
     on = "v2.a BETWEEN v1.a - INTERVAL 5 MINUTES AND v1.a + INTERVAL 1 HOUR + INTERVAL 30 MINUTES"
-    assert shown(join_of(analyzed(select(on, V_TIME))).bounds) == [(*FORWARD, 90 * MINUTE), (*BACKWARD, 5 * MINUTE)]
+    assert bound_texts(join_of(analyze_sql(select(on, V_TIME))).bounds) == [
+        (*FORWARD, 90 * MINUTE),
+        (*BACKWARD, 5 * MINUTE),
+    ]
 
 
-def test_plain_numbers_are_days_of_a_date(analyzed):
+def test_plain_numbers_are_days_of_a_date(analyze_sql):
     on = "v2.a BETWEEN v1.a - 1 AND v1.a + INTERVAL 2 DAYS"
-    assert shown(join_of(analyzed(select(on, V_DATE))).bounds) == [(*FORWARD, 2 * DAY), (*BACKWARD, DAY)]
+    assert bound_texts(join_of(analyze_sql(select(on, V_DATE))).bounds) == [(*FORWARD, 2 * DAY), (*BACKWARD, DAY)]
 
 
-def test_within_bounds_both_directions(analyzed):
+def test_within_bounds_both_directions(analyze_sql):
     sql = f"{V_TIME} SELECT STREAM v1.b FROM v v1 JOIN v v2 WITHIN 5m ON v1.deadline = v2.deadline;"
-    join = join_of(analyzed(sql))
-    assert shown(join.bounds) == [(*FORWARD, 5 * MINUTE), (*BACKWARD, 5 * MINUTE)]
+    join = join_of(analyze_sql(sql))
+    assert bound_texts(join.bounds) == [(*FORWARD, 5 * MINUTE), (*BACKWARD, 5 * MINUTE)]
     assert len(join.keys) == 1
 
 
-def test_within_and_on_give_the_lowest_bound(analyzed):
+def test_within_and_on_give_the_lowest_bound(analyze_sql):
     sql = f"{V_TIME} SELECT STREAM v1.b FROM v v1 JOIN v v2 WITHIN 5m ON v2.a >= v1.a;"
-    assert shown(join_of(analyzed(sql)).bounds) == [(*FORWARD, 5 * MINUTE), (*BACKWARD, 0)]
+    assert bound_texts(join_of(analyze_sql(sql)).bounds) == [(*FORWARD, 5 * MINUTE), (*BACKWARD, 0)]
 
 
 @pytest.mark.parametrize(
@@ -224,11 +227,11 @@ def test_within_and_on_give_the_lowest_bound(analyzed):
         ("v2.a > v1.a AND v2.a < v1.a + 2", V_DATE, True),
     ],
 )
-def test_bounds_that_no_time_satisfies_are_refused(analyzed, refused, on: str, streams: str, fits: bool):
+def test_bounds_that_no_time_satisfies_are_refused(analyze_sql, refusals_of, on: str, streams: str, fits: bool):
     if fits:
-        assert len(join_of(analyzed(select(on, streams))).bounds) == 2
+        assert len(join_of(analyze_sql(select(on, streams))).bounds) == 2
     else:
-        [refusal] = refused(select(on, streams))
+        [refusal] = refusals_of(select(on, streams))
         assert refusal.condition == "NO_TIME_FITS"
         assert "v1.a" in str(refusal.message) and "v2.a" in str(refusal.message)
 
@@ -242,8 +245,8 @@ def test_bounds_that_no_time_satisfies_are_refused(analyzed, refused, on: str, s
         ("k BIGINT, x TIMESTAMP", "v1.b = w.k", "`WATERMARK FOR x AS x - INTERVAL 5 SECONDS`"),
     ],
 )
-def test_a_key_is_not_proposed_as_a_time(refused, columns: str, on: str, hint: str):
-    [refusal] = refused(f"{V} CREATE STREAM w ({columns}); SELECT STREAM v1.b FROM v v1 JOIN w ON {on};")
+def test_a_key_is_not_proposed_as_a_time(refusals_of, columns: str, on: str, hint: str):
+    [refusal] = refusals_of(f"{V} CREATE STREAM w ({columns}); SELECT STREAM v1.b FROM v v1 JOIN w ON {on};")
     assert (refusal.condition, hint in refusal.hint) == ("MISSING_WATERMARK", True), refusal.hint
 
 
@@ -261,8 +264,8 @@ def test_a_key_is_not_proposed_as_a_time(refused, columns: str, on: str, hint: s
         ),
     ],
 )
-def test_a_bound_follows_from_comparisons_with_other_columns(analyzed, on: str, bounds: list[tuple[str, str, int]]):
-    assert shown(join_of(analyzed(select(on))).bounds) == bounds
+def test_a_bound_follows_from_comparisons_with_other_columns(analyze_sql, on: str, bounds: list[tuple[str, str, int]]):
+    assert bound_texts(join_of(analyze_sql(select(on))).bounds) == bounds
 
 
 @pytest.mark.parametrize(
@@ -273,27 +276,27 @@ def test_a_bound_follows_from_comparisons_with_other_columns(analyzed, on: str, 
         "v2.b <= v1.a AND v2.a <= CAST(v2.b AS INT) AND v1.a <= v2.a",
     ],
 )
-def test_no_bound_follows_from_these(refused, on: str):
-    [refusal] = refused(select(on))
+def test_no_bound_follows_from_these(refusals_of, on: str):
+    [refusal] = refusals_of(select(on))
     assert refusal.condition == "UNBOUNDED_STATE"
 
 
-def test_an_outer_join_whose_bounds_no_time_satisfies_is_warned_of(analyzed):
+def test_an_outer_join_whose_bounds_no_time_satisfies_is_warned_of(analyze_sql):
     on = "v1.b = v2.b AND v2.a BETWEEN v1.a + 5 AND v1.a"
-    [warning] = analyzed(f"{V} SELECT STREAM v1.a FROM v v1 LEFT ANTI JOIN v v2 ON {on};").warnings
+    [warning] = analyze_sql(f"{V} SELECT STREAM v1.a FROM v v1 LEFT ANTI JOIN v v2 ON {on};").warnings
     assert "every row of the LEFT ANTI JOIN is unmatched" in warning.message
 
 
-def test_chained_joins_use_the_times_of_every_source_of_a_side(analyzed):
+def test_chained_joins_use_the_times_of_every_source_of_a_side(analyze_sql):
     sql = (
         "CREATE STREAM a (t BIGINT, WATERMARK FOR t AS t - 0); CREATE STREAM b (t BIGINT, WATERMARK FOR t AS t - 0);"
         "CREATE STREAM c (t BIGINT, WATERMARK FOR t AS t - 0);"
         "SELECT STREAM a.t FROM a JOIN b ON a.t = b.t LEFT JOIN c ON c.t BETWEEN b.t - 2 AND b.t + 3;"
     )
-    outer = join_of(analyzed(sql))
-    assert shown(outer.bounds) == [("b.t", "c.t", 3), ("c.t", "b.t", 2)]
+    outer = join_of(analyze_sql(sql))
+    assert bound_texts(outer.bounds) == [("b.t", "c.t", 3), ("c.t", "b.t", 2)]
     assert isinstance(outer.left, AnalyzedIntervalJoin)
-    assert shown(outer.left.bounds) == [("a.t", "b.t", 0), ("b.t", "a.t", 0)]
+    assert bound_texts(outer.left.bounds) == [("a.t", "b.t", 0), ("b.t", "a.t", 0)]
 
 
 TWO = (
@@ -313,35 +316,35 @@ TWO = (
         ),
     ],
 )
-def test_the_directions_may_come_from_different_pairs(analyzed, on, bounds):
-    assert shown(join_of(analyzed(f"{TWO} SELECT STREAM l.o FROM l JOIN r ON {on};")).bounds) == bounds
+def test_the_directions_may_come_from_different_pairs(analyze_sql, on, bounds):
+    assert bound_texts(join_of(analyze_sql(f"{TWO} SELECT STREAM l.o FROM l JOIN r ON {on};")).bounds) == bounds
 
 
-def test_two_pairs_in_one_direction_are_still_one_direction(refused):
-    [refusal] = refused(f"{TWO} SELECT STREAM l.o FROM l JOIN r ON r.s >= l.o AND r.e >= l.d;")
+def test_two_pairs_in_one_direction_are_still_one_direction(refusals_of):
+    [refusal] = refusals_of(f"{TWO} SELECT STREAM l.o FROM l JOIN r ON r.s >= l.o AND r.e >= l.d;")
     assert (refusal.condition, refusal.parameters["unbounded"]) == ("UNBOUNDED_STATE", "l")
 
 
 ABCD = "".join(f"CREATE STREAM {s} (k INT, t BIGINT, WATERMARK FOR t AS t - 0);" for s in "abcd")
 
 
-def chain(analyzed, relation: str) -> list[list[tuple[str, str, int]]]:
+def chain(analyze_sql, relation: str) -> list[list[tuple[str, str, int]]]:
     """The bounds of the joins of a chain, innermost first."""
-    join, found = analyzed(f"{ABCD} SELECT STREAM a.k FROM {relation};").relation, []
+    join, found = analyze_sql(f"{ABCD} SELECT STREAM a.k FROM {relation};").relation, []
     while isinstance(join, AnalyzedIntervalJoin):
-        found.insert(0, shown(join.bounds))
+        found.insert(0, bound_texts(join.bounds))
         join = join.left
     return found
 
 
 @pytest.mark.parametrize(("kind", "other"), [("", ""), ("LEFT", "LEFT"), ("FULL", ""), ("", "FULL"), ("LEFT", "RIGHT")])
-def test_bounds_relate_any_two_streams_of_a_chain(analyzed, kind, other):
+def test_bounds_relate_any_two_streams_of_a_chain(analyze_sql, kind, other):
     relation = (
         f"a {kind} JOIN b ON b.t BETWEEN a.t - 1 AND a.t + 1"
         f" {other} JOIN c ON c.t >= a.t - 2 AND c.t <= b.t + 3"
         " JOIN d ON d.t BETWEEN c.t AND c.t + 4 AND d.t <= a.t + 9"
     )
-    assert chain(analyzed, relation) == [
+    assert chain(analyze_sql, relation) == [
         [("a.t", "b.t", 1), ("b.t", "a.t", 1)],
         [("b.t", "c.t", 3), ("c.t", "a.t", 2)],
         [("c.t", "d.t", 4), ("a.t", "d.t", 9), ("d.t", "c.t", 0)],
@@ -395,68 +398,68 @@ def test_a_chain_may_run_if_every_join_is_bounded_in_both_directions(joins):
     join = analyze(script)[0].relation
     for _, bounds in reversed(joins):
         assert isinstance(join, AnalyzedIntervalJoin)
-        assert {(a, b): c for a, b, c in shown(join.bounds)} == lowest(bounds)
+        assert {(a, b): c for a, b, c in bound_texts(join.bounds)} == lowest(bounds)
         join = join.left
 
 
-def test_a_stream_joins_itself_again_and_again(analyzed):
+def test_a_stream_joins_itself_again_and_again(analyze_sql):
     relation = "a JOIN a AS x ON x.t BETWEEN a.t + 1 AND a.t + 2 LEFT JOIN a AS y ON y.t BETWEEN x.t + 1 AND a.t + 5"
-    assert chain(analyzed, relation) == [
+    assert chain(analyze_sql, relation) == [
         [("a.t", "x.t", 2), ("x.t", "a.t", -1)],
         [("a.t", "y.t", 5), ("y.t", "x.t", -1)],
     ]
 
 
-def test_a_chain_needs_both_directions_at_every_join(refused):
+def test_a_chain_needs_both_directions_at_every_join(refusals_of):
     relation = "a JOIN b ON a.t = b.t LEFT JOIN c ON c.t >= a.t AND c.t >= b.t"
-    [refusal] = refused(f"{ABCD} SELECT STREAM a.k FROM {relation};")
+    [refusal] = refusals_of(f"{ABCD} SELECT STREAM a.k FROM {relation};")
     assert (refusal.condition, refusal.parameters["unbounded"]) == ("UNBOUNDED_STATE", "a and b")
 
 
-def test_the_times_of_a_hidden_side_bound_nothing_further_on(analyzed):
+def test_the_times_of_a_hidden_side_bound_nothing_further_on(analyze_sql):
     relation = "a SEMI JOIN b WITHIN 5 ON a.k = b.k JOIN c WITHIN 7 ON a.k = c.k"
-    assert chain(analyzed, relation)[1] == [("a.t", "c.t", 7), ("c.t", "a.t", 7)]
+    assert chain(analyze_sql, relation)[1] == [("a.t", "c.t", 7), ("c.t", "a.t", 7)]
 
 
 BATCHES = "CREATE STREAM l (id BIGINT, t BIGINT, p BIGINT); CREATE STREAM r (id BIGINT, t BIGINT, p BIGINT);"
 
 
-def test_batches_take_the_compared_times_as_watermarked(analyzed):
+def test_batches_take_the_compared_times_as_watermarked(analyze_sql):
     on = "l.id = r.id AND l.p < r.p AND r.t BETWEEN l.t - 1 AND l.t + 4"
-    join = join_of(analyzed(f"{BATCHES} SELECT l.id FROM l JOIN r ON {on};", inputs="batches"))
-    assert shown(join.bounds) == [("l.t", "r.t", 4), ("r.t", "l.t", 1)]
+    join = join_of(analyze_sql(f"{BATCHES} SELECT l.id FROM l JOIN r ON {on};", inputs="batches"))
+    assert bound_texts(join.bounds) == [("l.t", "r.t", 4), ("r.t", "l.t", 1)]
     assert [expression_in_words(part) for part in join.residual] == ["l.p < r.p"]
     assert len(join.keys) == 1
 
 
-def test_batches_take_the_only_time_for_within(analyzed):
+def test_batches_take_the_only_time_for_within(analyze_sql):
     sql = (
         "CREATE STREAM l (k INT, t TIMESTAMP); CREATE STREAM r (k INT, u TIMESTAMP);"
         "SELECT l.k FROM l JOIN r WITHIN 1m ON l.k < r.k;"
     )
-    join = join_of(analyzed(sql, inputs="batches"))
-    assert shown(join.bounds) == [("l.t", "r.u", MINUTE), ("r.u", "l.t", MINUTE)]
+    join = join_of(analyze_sql(sql, inputs="batches"))
+    assert bound_texts(join.bounds) == [("l.t", "r.u", MINUTE), ("r.u", "l.t", MINUTE)]
 
 
-def test_batches_still_need_a_bound(refused):
-    [refusal] = refused(f"{BATCHES} SELECT l.id FROM l JOIN r ON l.id = r.id;", inputs="batches")
+def test_batches_still_need_a_bound(refusals_of):
+    [refusal] = refusals_of(f"{BATCHES} SELECT l.id FROM l JOIN r ON l.id = r.id;", inputs="batches")
     assert refusal.condition == "UNBOUNDED_STATE"
 
 
-def test_streams_need_the_watermark_that_batches_do_not(refused):
-    refusals = refused(f"{BATCHES} SELECT l.id FROM l JOIN r ON r.t BETWEEN l.t - 1 AND l.t + 4;")
+def test_streams_need_the_watermark_that_batches_do_not(refusals_of):
+    refusals = refusals_of(f"{BATCHES} SELECT l.id FROM l JOIN r ON r.t BETWEEN l.t - 1 AND l.t + 4;")
     assert [refusal.condition for refusal in refusals] == ["MISSING_WATERMARK"] * 2
 
 
-def test_batches_may_compare_other_times_than_the_watermarked(analyzed):
+def test_batches_may_compare_other_times_than_the_watermarked(analyze_sql):
     sql = f"{V} SELECT v1.b FROM v v1 JOIN v v2 ON v2.b BETWEEN v1.b - 1 AND v1.b + 4 AND v1.a < v2.a;"
-    join = join_of(analyzed(sql, inputs="batches"))
-    assert sorted(shown(join.bounds)) == [("v1.b", "v2.b", 4), ("v2.a", "v1.a", 0), ("v2.b", "v1.b", 1)]
+    join = join_of(analyze_sql(sql, inputs="batches"))
+    assert sorted(bound_texts(join.bounds)) == [("v1.b", "v2.b", 4), ("v2.a", "v1.a", 0), ("v2.b", "v1.b", 1)]
 
 
-def test_batches_with_within_must_say_which_time(refused):
+def test_batches_with_within_must_say_which_time(refusals_of):
     sql = "CREATE STREAM l (k INT); CREATE STREAM r (k INT); SELECT l.k FROM l JOIN r WITHIN 1 ON l.k = r.k;"
-    assert [refusal.condition for refusal in refused(sql, inputs="batches")] == ["MISSING_WATERMARK"] * 2
+    assert [refusal.condition for refusal in refusals_of(sql, inputs="batches")] == ["MISSING_WATERMARK"] * 2
 
 
 @st.composite

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.operators.interval.test_interval import emitted, forget_decoded_runs
+from tests.operators.interval.test_interval import forget_decoded_runs, rows_of
 from tests.operators.strategies import UNLIMITED, Batch, arrivals, histories, joins
 
 from watersmeet.operators.core.operator import NOW, Port
@@ -24,7 +24,7 @@ quick = settings(
 
 
 @st.composite
-def changed(draw: st.DrawFn, join: IntervalJoinOperator) -> IntervalJoinOperator:
+def joins_with_other_bounds(draw: st.DrawFn, join: IntervalJoinOperator) -> IntervalJoinOperator:
     """The same join with longer or shorter bounds between the times that it compares."""
     more, less = draw(st.integers(-3, 6)), draw(st.integers(-3, 6))
     upper = join.upper if join.upper == UNLIMITED else join.upper + more
@@ -63,7 +63,7 @@ def test_bounds_may_change_at_any_time(data: st.DataObject) -> None:
     for number, batch in enumerate(batches):
         if (is_paused and number in (2, 4)) or data.draw(st.integers(0, 3)) == 0:
             was = json.loads(json.dumps(join.identity))
-            join = data.draw(changed(join))
+            join = data.draw(joins_with_other_bounds(join))
             store = store.restart()
             forget_decoded_runs()
             join.take_over(store, was)
@@ -72,7 +72,7 @@ def test_bounds_may_change_at_any_time(data: st.DataObject) -> None:
         marks = {name: mark for name, mark in batch.marks.items() if name != NOW or join.needs_clock}
         step = reference.step(dict(enumerate(batch.rows)), marks)
         emission = join.step(store, batch.tables(), marks)
-        assert emitted(emission) == multiset(step.rows)
+        assert rows_of(emission) == multiset(step.rows)
         assert emission.report.state == step.state
 
 
@@ -85,13 +85,13 @@ def test_a_longer_bound_raises_no_row_and_a_shorter_one_lets_them_out_once() -> 
     # Three rows in one run; the mark ends the first, which stays in its run until all are ended.
     store, rows = MemoryStore(), {0: pa.table({"l.t": [1, 6, 10]})}
     within(3).step(store, rows, {})
-    assert emitted(within(3).step(store, {}, {"r.t": 8})) == multiset([(1, None)])
+    assert rows_of(within(3).step(store, {}, {"r.t": 8})) == multiset([(1, None)])
     longer, shorter = store.restart(), store.restart()
     within(9).take_over(longer, within(3).identity)
     after = within(9).step(longer, {1: pa.table({"r.t": [9]})}, {})
-    assert (emitted(after), after.report.state) == (multiset([(6, 9)]), (2, 1))
+    assert (rows_of(after), after.report.state) == (multiset([(6, 9)]), (2, 1))
     within(1).take_over(shorter, within(3).identity)
     # Two changes without a batch in between: what counts is by what rows have expired.
     within(0).take_over(shorter, within(1).identity)
-    assert emitted(within(0).step(shorter, {}, {})) == multiset([(6, None)])
-    assert emitted(within(0).step(shorter, {}, {})) == multiset([])
+    assert rows_of(within(0).step(shorter, {}, {})) == multiset([(6, None)])
+    assert rows_of(within(0).step(shorter, {}, {})) == multiset([])

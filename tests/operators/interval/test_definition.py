@@ -98,21 +98,21 @@ def test_values_compare_as_in_spark(one: Any, other: Any, order: int | None) -> 
     assert found == order if order in (0, None) else found is not None and found * order > 0
 
 
-def applied(operator: Any, *values: Any) -> Any:
+def apply(operator: Any, *values: Any) -> Any:
     return evaluate(Apply(operator, tuple(Constant(value) for value in values)), {})
 
 
 def test_arithmetic_is_that_of_ansi_spark() -> None:
-    assert applied("/", 7, 2) == 3.5
-    assert applied("%", -7, 3) == -1
-    assert applied("%", 7, -3) == 1
-    assert applied("%", -7.5, 2.0) == -1.5
-    assert applied("+", Decimal("9" * 30), Decimal("0.1")) == Decimal("9" * 30 + ".1")
-    assert applied("+", timedelta(seconds=1), 1) == 1_000_001
-    assert applied("/", None, 0) is None
+    assert apply("/", 7, 2) == 3.5
+    assert apply("%", -7, 3) == -1
+    assert apply("%", 7, -3) == 1
+    assert apply("%", -7.5, 2.0) == -1.5
+    assert apply("+", Decimal("9" * 30), Decimal("0.1")) == Decimal("9" * 30 + ".1")
+    assert apply("+", timedelta(seconds=1), 1) == 1_000_001
+    assert apply("/", None, 0) is None
     for operator, one, other in (("/", 1, 0), ("%", 1, 0), ("/", 1.0, 0.0), ("+", 2**63 - 1, 1), ("*", 2**62, 2)):
         with pytest.raises(ArithmeticError):
-            applied(operator, one, other)
+            apply(operator, one, other)
 
 
 NUMBERS = st.sampled_from(("a", "b", "x", "y")).map(ColumnRef) | st.sampled_from((0, 2, -1.5)).map(Constant)

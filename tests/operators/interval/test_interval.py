@@ -37,14 +37,14 @@ def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def emitted(emission: Emission) -> Counter[tuple[Any, ...]]:
+def rows_of(emission: Emission) -> Counter[tuple[Any, ...]]:
     return multiset(row for table in emission.rows for row in tuples(table))
 
 
 def expect_same(join: IntervalJoinOperator, emission: Emission, step: ReferenceStep) -> None:
     for table in emission.rows:
         assert table.column_names == [*join.left.columns, *join.right.columns]
-    assert emitted(emission) == multiset(step.rows)
+    assert rows_of(emission) == multiset(step.rows)
     late = Counter((port, row[:-2]) for port, table in emission.late for row in tuples(table))
     assert late == Counter((port, tuple(row[c] for c in join.ports[port].late)) for port, row in step.late)
     report = emission.report
@@ -67,7 +67,7 @@ def kernel_total(join: IntervalJoinOperator, batches: list[Batch]) -> Counter[tu
     store = MemoryStore()
     found: Counter[tuple[Any, ...]] = Counter()
     for batch in batches:
-        found += emitted(join.step(store, batch.tables(), batch.marks))
+        found += rows_of(join.step(store, batch.tables(), batch.marks))
     return found
 
 
@@ -90,7 +90,7 @@ def test_a_batch_in_several_steps_is_one_batch(data: st.DataObject) -> None:
             cut = data.draw(st.integers(0, table.num_rows))
             parts += [{port: table.slice(0, cut)}, {port: table.slice(cut)}]
         pieces = [*(join.step(split, part, {}) for part in parts), join.step(split, {}, batch.marks)]
-        assert sum((emitted(piece) for piece in pieces), Counter()) == emitted(whole)
+        assert sum((rows_of(piece) for piece in pieces), Counter()) == rows_of(whole)
         assert pieces[-1].report.state == whole.report.state
         assert pieces[-1].report.watermarks == whole.report.watermarks
 
@@ -226,7 +226,7 @@ def test_a_state_from_before_ends_counted_pads_what_is_left_once() -> None:
     assert plain.identity == ended.identity
     store = MemoryStore()
     rows = pa.table({"l.t": [1, 1, 1, 1], "l.e": [5, 20, 30, 9999]})
-    assert not emitted(plain.step(store, {0: rows}, {"r.t": 10}))
+    assert not rows_of(plain.step(store, {0: rows}, {"r.t": 10}))
     found = [ended.step(store, {}, marks) for marks in ({}, {"r.t": 21}, {"r.t": 21}, {"r.t": 31}, {"r.t": 102})]
     assert [[row[1] for table in one.rows for row in tuples(table)] for one in found] == [[5], [20], [], [30], [9999]]
     assert [one.report.state[0] for one in found] == [3, 2, 2, 1, 0]

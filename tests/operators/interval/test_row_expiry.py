@@ -17,8 +17,8 @@ CREATE STREAM c (id BIGINT, n BIGINT, m BIGINT, WATERMARK FOR n AS n - 1);
 MINUTE = 60_000_000
 
 
-def lives(analyzed, on: str, tables: str = "a JOIN b"):
-    query = analyzed(f"{SOURCES} SELECT STREAM {tables.split()[0]}.id FROM {tables} ON {on};")
+def row_expiries(analyze_sql, on: str, tables: str = "a JOIN b"):
+    query = analyze_sql(f"{SOURCES} SELECT STREAM {tables.split()[0]}.id FROM {tables} ON {on};")
     join = query.relation
     assert isinstance(join, AnalyzedIntervalJoin)
     found = [(life.port, expression_in_words(life.end), str(life.time), life.constant) for life in join.row_expiries]
@@ -37,14 +37,14 @@ def lives(analyzed, on: str, tables: str = "a JOIN b"):
         ("b.t BETWEEN a.start AND CAST(a.until AS TIMESTAMP)", "CAST(a.until AS TIMESTAMP)", 0),
     ],
 )
-def test_an_end_is_a_value_of_its_row(analyzed, on, end, constant):
-    query, found = lives(analyzed, on)
+def test_an_end_is_a_value_of_its_row(analyze_sql, on, end, constant):
+    query, found = row_expiries(analyze_sql, on)
     assert found == [(0, end, "b.t", constant)]
     assert bounds_in_words(bounds_of(query)) == f"bounded by time, and by the end time in each row: {end}"
 
 
-def test_ends_of_both_sides_need_no_bound(analyzed):
-    query = analyzed(
+def test_ends_of_both_sides_need_no_bound(analyze_sql):
+    query = analyze_sql(
         f"{SOURCES} SELECT STREAM x.id FROM a x FULL JOIN a y ON x.start <= y.expires AND y.start <= x.expires;"
     )
     assert [(life.port, expression_in_words(life.end)) for life in query.relation.row_expiries] == [
@@ -53,14 +53,14 @@ def test_ends_of_both_sides_need_no_bound(analyzed):
     ]
 
 
-def test_a_bound_of_time_alone_bounds_the_state(analyzed):
-    query, found = lives(analyzed, "b.t BETWEEN a.start AND a.expires AND b.t <= a.start + INTERVAL 1 DAY")
+def test_a_bound_of_time_alone_bounds_the_state(analyze_sql):
+    query, found = row_expiries(analyze_sql, "b.t BETWEEN a.start AND a.expires AND b.t <= a.start + INTERVAL 1 DAY")
     assert found == [(0, "a.expires", "b.t", 0)]
     assert bounds_in_words(bounds_of(query)) == "bounded by time"
 
 
-def test_whole_numbers_of_any_width_are_ends(analyzed):
-    _, found = lives(analyzed, "c.n <= x.m + 3 AND c.n >= x.n", "c x JOIN c")
+def test_whole_numbers_of_any_width_are_ends(analyze_sql):
+    _, found = row_expiries(analyze_sql, "c.n <= x.m + 3 AND c.n >= x.n", "c x JOIN c")
     assert found == [(0, "x.m + 3", "c.n", 0)]
 
 
@@ -75,19 +75,19 @@ def test_whole_numbers_of_any_width_are_ends(analyzed):
         ("b.t >= a.start AND b.t <> a.expires", "b.t <= a.start + INTERVAL 1 HOUR"),
     ],
 )
-def test_wrong_ends_are_refused_with_a_bound_as_hint(analyzed, refused, on, hint):
-    [refusal] = refused(f"{SOURCES} SELECT STREAM a.id FROM a JOIN b ON {on};")
+def test_wrong_ends_are_refused_with_a_bound_as_hint(analyze_sql, refusals_of, on, hint):
+    [refusal] = refusals_of(f"{SOURCES} SELECT STREAM a.id FROM a JOIN b ON {on};")
     assert refusal.condition == "UNBOUNDED_STATE"
     assert refusal.parameters["unbounded"] == "a"
     assert hint in refusal.hint
     # A hint that is followed must work.
     text = hint.removeprefix("CAST(").removesuffix(" AS TIMESTAMP)")
-    lives(analyzed, on.replace(text, hint) if hint.startswith("CAST") else f"{on} AND {hint}")
+    row_expiries(analyze_sql, on.replace(text, hint) if hint.startswith("CAST") else f"{on} AND {hint}")
 
 
-def test_a_batch_needs_no_watermark_to_find_the_times(analyzed):
+def test_a_batch_needs_no_watermark_to_find_the_times(analyze_sql):
     tables = "CREATE STREAM a (id BIGINT, x TIMESTAMP, y TIMESTAMP); CREATE STREAM b (id BIGINT, t TIMESTAMP);"
     for on in ("b.t <= a.y AND b.t >= a.x", "b.t >= a.x AND b.t <= a.y"):
-        query = analyzed(f"{tables} SELECT STREAM a.id FROM a JOIN b ON a.id = b.id AND {on};", inputs="batches")
+        query = analyze_sql(f"{tables} SELECT STREAM a.id FROM a JOIN b ON a.id = b.id AND {on};", inputs="batches")
         assert [str(bound.column) for bound in query.relation.bounds] == ["b.t"]
         assert [expression_in_words(life.end) for life in query.relation.row_expiries] == ["a.y"]

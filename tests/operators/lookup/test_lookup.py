@@ -201,7 +201,7 @@ def run(join: LookupJoinOperator, batches: Sequence[Batch]) -> list[list[tuple[A
     return [tuples(join.step(store, batch.tables(join), batch.marks).rows) for batch in batches]
 
 
-def weighted(key: str, value: int, weight: int = 1) -> Row:
+def row_with_weight(key: str, value: int, weight: int = 1) -> Row:
     return row("r", key, value) | {"#weight": weight}
 
 
@@ -217,7 +217,7 @@ def test_the_late_row_of_the_table_shows_the_stream_row_once_more(upserts: bool)
     def change(key: str, new: int, old: int | None = None) -> Batch:
         if upserts:
             return Batch([], [row("r", key, new) | {"#op": 1}], {})
-        return Batch([], [weighted(key, new), *([weighted(key, old, -1)] if old is not None else [])], {})
+        return Batch([], [row_with_weight(key, new), *([row_with_weight(key, old, -1)] if old is not None else [])], {})
 
     found = run(
         join,
@@ -235,19 +235,19 @@ def test_the_late_row_of_the_table_shows_the_stream_row_once_more(upserts: bool)
 
 def test_an_inner_join_never_shows_a_row_later() -> None:
     """LN-V7a and LN-V7b."""
-    batches = [Batch([row("l", "a", 10)], [], {}), Batch([], [weighted("a", FRANK)], {})]
+    batches = [Batch([row("l", "a", 10)], [], {}), Batch([], [row_with_weight("a", FRANK)], {})]
     assert run(lookup("left"), batches) == [[("a", 10, None, None)], [("a", 10, "a", FRANK)]]
     assert run(lookup("inner"), batches) == [[], []]
     assert run(lookup("left", late_table="ignore"), batches) == [[("a", 10, None, None)], []]
 
 
 def test_the_changes_of_a_batch_come_before_its_stream_rows() -> None:
-    batch = Batch([row("l", "a", 10)], [weighted("a", FRANK), weighted("a", JOHN, 2)], {})
+    batch = Batch([row("l", "a", 10)], [row_with_weight("a", FRANK), row_with_weight("a", JOHN, 2)], {})
     assert sorted(run(lookup("inner"), [batch])[0]) == [("a", 10, "a", FRANK), *[("a", 10, "a", JOHN)] * 2]
 
 
 def test_the_table_may_stand_on_the_left() -> None:
-    batches = [Batch([row("l", "a", 10)], [], {}), Batch([], [weighted("a", FRANK)], {})]
+    batches = [Batch([row("l", "a", 10)], [], {}), Batch([], [row_with_weight("a", FRANK)], {})]
     assert run(lookup("right"), batches) == [[(None, None, "a", 10)], [("a", FRANK, "a", 10)]]
     with pytest.raises(ValueError, match="preserve the table"):
         replace(lookup("left"), kind="right")
@@ -256,14 +256,14 @@ def test_the_table_may_stand_on_the_left() -> None:
 def test_a_row_waits_to_the_last_microsecond_of_its_retention() -> None:
     join = lookup("left", retention=5)
     for now, expected in ((5, [("a", 10, "a", FRANK)]), (6, [])):
-        batches = [Batch([row("l", "a", 10)], [], {NOW: 0}), Batch([], [weighted("a", FRANK)], {NOW: now})]
+        batches = [Batch([row("l", "a", 10)], [], {NOW: 0}), Batch([], [row_with_weight("a", FRANK)], {NOW: now})]
         assert run(join, batches)[1] == expected
 
 
 def test_rows_of_one_run_expire_each_at_its_time() -> None:
     """Rows come one by one, so that runs are merged; at 13, those that came before 5 have waited for too long."""
     arrivals = [Batch([row("l", "a", now)], [], {NOW: now}) for now in (3, 7, 8, 9)]
-    batches = [Batch([row("l", "a", 0)], [], {}), *arrivals, Batch([], [weighted("a", FRANK)], {NOW: 13})]
+    batches = [Batch([row("l", "a", 0)], [], {}), *arrivals, Batch([], [row_with_weight("a", FRANK)], {NOW: 13})]
     found = run(lookup("left", retention=8), batches)[-1]
     assert sorted(found) == [("a", value, "a", FRANK) for value in (7, 8, 9)]
     assert len(run(lookup("left", retention=10), batches)[-1]) == 5
@@ -272,7 +272,7 @@ def test_rows_of_one_run_expire_each_at_its_time() -> None:
 def test_rows_that_were_held_back_wait_in_the_order_of_their_arrival() -> None:
     join = lookup("left", load_first=True, waiting=4)
     batches = [Batch([row("l", "ab"[n % 2], n) for n in range(first, first + 4)], [], {}) for first in (0, 4)]
-    last = [Batch([], [], {LOADED: 1}), Batch([], [weighted("a", FRANK), weighted("b", JOHN)], {})]
+    last = [Batch([], [], {LOADED: 1}), Batch([], [row_with_weight("a", FRANK), row_with_weight("b", JOHN)], {})]
     found = run(join, [*batches, *last])
     assert [len(rows) for rows in found] == [0, 0, 8, 4]
     assert sorted(value for _, value, _, _ in found[-1]) == [4, 5, 6, 7]
@@ -283,7 +283,7 @@ def test_stream_rows_are_held_back_until_the_table_is_loaded() -> None:
     held = Batch([row("l", "a", 10) | {"l.t": 3}], [], {"l.t": 9})
     first = join.step(store, held.tables(join), held.marks)
     assert (tuples(first.rows), first.report.state, dict(first.report.watermarks)) == ([], (1, 0), {"l.t": 3})
-    loaded = Batch([row("l", "b", 11)], [weighted("a", FRANK)], {LOADED: 1})
+    loaded = Batch([row("l", "b", 11)], [row_with_weight("a", FRANK)], {LOADED: 1})
     second = join.step(store.restart(), loaded.tables(join), loaded.marks)
     assert tuples(second.rows) == [("a", 10, "a", FRANK), ("b", 11, None, None)]
     assert (second.report.state, dict(second.report.watermarks)) == ((1, 1), {"l.t": 9})
@@ -291,10 +291,10 @@ def test_stream_rows_are_held_back_until_the_table_is_loaded() -> None:
 
 def test_too_many_rows_forget_those_that_wait_and_else_fail() -> None:
     join, store = lookup("left").with_limit(3, "drop_oldest"), MemoryStore()
-    waiting = Batch([row("l", "a", n) for n in range(3)], [weighted("b", FRANK)], {})
+    waiting = Batch([row("l", "a", n) for n in range(3)], [row_with_weight("b", FRANK)], {})
     report = join.step(store, waiting.tables(join), {}).report
     assert (report.state, report.dropped) == ((2, 1), (1, 0))
-    changes = Batch([], [weighted("a", n) for n in range(3)], {})
+    changes = Batch([], [row_with_weight("a", n) for n in range(3)], {})
     with pytest.raises(StateOverflowError):
         join.step(store.restart(), changes.tables(join), {})
     with pytest.raises(StateOverflowError):
@@ -316,22 +316,22 @@ def test_runs_of_rows_that_wait_stay_few() -> None:
         report = join.step(store, batch.tables(join), {}).report
         assert report.state == (min(number + 1, 9), 0)
         assert len([name for name in store._values if name.startswith("run/")]) <= 12
-    last = Batch([], [weighted(key, FRANK) for key in "abcd"], {})
+    last = Batch([], [row_with_weight(key, FRANK) for key in "abcd"], {})
     found = tuples(join.step(store, last.tables(join), {}).rows)
     assert sorted(value for _, value, _, _ in found) == list(range(51, 60))
 
 
 @pytest.mark.parametrize("load_first", [False, True])
 def test_rows_that_wait_or_are_held_back_outlive_the_aliases_of_the_query(load_first: bool) -> None:
-    def named(stream: str) -> LookupJoinOperator:
+    def join_of(stream: str) -> LookupJoinOperator:
         port = Port((f"{stream}.k",), (f"{stream}.t",), (f"{stream}.k",), f"{stream}.k", exact=True)
         other = Port(("r.k", "r.v"), (), ("r.k",), "r.k", exact=True)
         names = tuple((f"{stream}.{name}", f"0.{name}") for name in "kt")
         return LookupJoinOperator("left", port, other, load_first=load_first, names=names)
 
     store, row = MemoryStore(), pa.table({"l.k": [7], "l.t": [3]})
-    assert dict(named("l").step(store, {0: row}, {"l.t": 5}).report.watermarks) == {"l.t": 3 if load_first else 5}
+    assert dict(join_of("l").step(store, {0: row}, {"l.t": 5}).report.watermarks) == {"l.t": 3 if load_first else 5}
     gained = pa.table({"r.k": [7], "r.v": [1], "#weight": [1]})
-    last = named("x").step(store.restart(), {1: gained}, {LOADED: 1})
+    last = join_of("x").step(store.restart(), {1: gained}, {LOADED: 1})
     assert tuples(last.rows) == [(7, 7, 1)]
     assert dict(last.report.watermarks) == {"x.t": 5}

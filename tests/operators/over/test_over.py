@@ -102,7 +102,7 @@ def rows_of(tables: tuple[pa.Table, ...]) -> list[tuple[Any, ...]]:
     return [tuple(freeze(value) for value in row) for part in columns for row in zip(*part, strict=True)]
 
 
-def spelled(rows: list[tuple[Any, ...]]) -> Counter[str]:
+def row_texts(rows: list[tuple[Any, ...]]) -> Counter[str]:
     return Counter(map(repr, rows))
 
 
@@ -121,7 +121,7 @@ def test_window_functions_equal_their_definition_in_every_batch(data: st.DataObj
         watermarks = {} if mark is None else {"t": mark}
         emission = over.step(store, {0: given_} if rows else {}, watermarks)
         step = reference.step({0: given_.to_pylist()}, watermarks)
-        assert spelled(rows_of(emission.rows)) == spelled(step.rows)
+        assert row_texts(rows_of(emission.rows)) == row_texts(step.rows)
         report = emission.report
         assert (report.late, report.watermarks) == ((len(step.late),), step.watermarks)
     assert report.state == (0,)
@@ -182,7 +182,7 @@ def test_every_function_equals_its_definition_over_many_batches(
         store = store.restart() if number % 3 == 0 else store
         emission = over.step(store, {0: table(rows)} if rows else {}, watermarks)
         step = reference.step({0: table(rows).to_pylist()}, watermarks)
-        assert spelled(rows_of(emission.rows)) == spelled(step.rows)
+        assert row_texts(rows_of(emission.rows)) == row_texts(step.rows)
     assert emission.report.state == (0,)
 
 
@@ -239,7 +239,7 @@ def test_rows_are_those_of_duckdb_whatever_the_batches_restarts_and_shards(data:
             store = shards[number] = store.restart() if data.draw(st.booleans()) else store
             watermarks = {"t": rows[0]["t"]} if rows else {"t": END_OF_INPUT}
             found += rows_of(over.step(store, {0: table(own)} if own else {}, watermarks).rows)
-    assert spelled(found) == spelled([tuple(freeze(value) for value in row) for row in expected])
+    assert row_texts(found) == row_texts([tuple(freeze(value) for value in row) for row in expected])
 
 
 @st.composite
@@ -332,7 +332,7 @@ def test_a_table_with_window_functions_is_that_of_duckdb_after_any_changes(data:
             for row in rows_of(over.step(store, {0: changes} if batch else {}, {}).rows):
                 shown[repr(row[:-1])] += row[-1]
         chosen = [(*row[:2], *(row[2 + number] for number, _ in some)) for row in expected]
-        wanted = spelled([tuple(map(freeze, row)) for row in chosen])
+        wanted = row_texts([tuple(map(freeze, row)) for row in chosen])
         assert +shown == wanted
 
 

@@ -21,7 +21,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "run_cache", cache.RunCache())
 
 
-def added(store: MemoryStore, keys: list[int], budget: Budget = APART) -> ShardState:
+def add_rows(store: MemoryStore, keys: list[int], budget: Budget = APART) -> ShardState:
     """The state after a step that adds rows; those of low keys have no NULL."""
     table = pa.table(
         {
@@ -39,7 +39,7 @@ def added(store: MemoryStore, keys: list[int], budget: Budget = APART) -> ShardS
 def test_equal_blocks_have_names_of_their_own() -> None:
     store = MemoryStore(owner="a shard")
     for _ in range(3):
-        state = added(store, [1, 2])
+        state = add_rows(store, [1, 2])
     names = [block.name for block in state.spine("rows", LAYOUT).blocks]
     assert len(set(names)) == 3
     again = ShardState(store)
@@ -50,12 +50,16 @@ def test_equal_blocks_have_names_of_their_own() -> None:
     assert [block.name for block in left.blocks] == [names[0], names[2]]
     assert [left.read(block).table["k"].to_pylist() for block in left.blocks] == [[1, 2], [1, 2]]
     # A name that is free again is taken for the same bytes, and no other.
-    assert [block.name for block in added(store, [1, 2]).spine("rows", LAYOUT).blocks] == [names[0], names[2], names[1]]
+    assert [block.name for block in add_rows(store, [1, 2]).spine("rows", LAYOUT).blocks] == [
+        names[0],
+        names[2],
+        names[1],
+    ]
 
 
 def test_shards_and_spines_have_names_of_their_own() -> None:
     found = {
-        block.name for owner in "ab" for block in added(MemoryStore(owner=owner), [1]).spine("rows", LAYOUT).blocks
+        block.name for owner in "ab" for block in add_rows(MemoryStore(owner=owner), [1]).spine("rows", LAYOUT).blocks
     }
     assert len(found) == 2
     store = MemoryStore(owner="a")
@@ -69,7 +73,7 @@ def test_shards_and_spines_have_names_of_their_own() -> None:
 @pytest.mark.whole_blocks
 def test_cached_blocks_are_those_of_the_state() -> None:
     store = MemoryStore(owner="a shard")
-    state = added(store, [1, 2, 3, 4, 5, 6, 7])
+    state = add_rows(store, [1, 2, 3, 4, 5, 6, 7])
     blocks = state.spine("rows", LAYOUT).blocks
     assert [block.rows for block in blocks] == [3, 3, 1]
     for block in blocks:
@@ -90,7 +94,7 @@ def test_merged_runs_are_the_same_whether_they_were_at_hand_or_not(monkeypatch: 
         for number, store in enumerate(stores):
             if number:
                 monkeypatch.setattr(cache, "run_cache", cache.RunCache())
-            added(store, keys, merging)
+            add_rows(store, keys, merging)
         assert stores[0].values == stores[1].values
 
 

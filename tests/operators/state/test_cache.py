@@ -107,7 +107,7 @@ def test_a_small_run_is_held_but_has_no_file(tmp_path: Path, monkeypatch: pytest
     assert [path.stem for path in (tmp_path / "owner").iterdir()] == ["b"]
 
 
-def used(folder: Path) -> int:
+def run_bytes(folder: Path) -> int:
     """The bytes of all files of runs, unfinished ones included."""
     total = 0
     for path in folder.rglob("*"):
@@ -123,7 +123,7 @@ def test_runs_of_others_count_to_the_budget(tmp_path: Path) -> None:
     assert {path.stem for path in (tmp_path / "owner").iterdir()} == {"a", "b"}
     cache.put("owner", "c", batch(*range(1_000)))
     assert {path.stem for path in (tmp_path / "owner").iterdir()} == {"c"}
-    assert cache.bytes_used == used(tmp_path)
+    assert cache.bytes_used == run_bytes(tmp_path)
 
 
 operations = st.lists(
@@ -147,11 +147,11 @@ def test_a_cache_never_exceeds_its_budget(history: list[tuple[str, int, int, int
         made = [RunCache(budget, folder if shared else None) for _ in range(3)]
         seen, replace = list[int](), Path.replace
 
-        def watched(path: Path, target: Path) -> Path:
-            seen.append(used(folder))
+        def watch(path: Path, target: Path) -> Path:
+            seen.append(run_bytes(folder))
             return replace(path, target)
 
-        patch.setattr(Path, "replace", watched)
+        patch.setattr(Path, "replace", watch)
         sizes = {number: 1 + 1_600 * (number % 6) for number in range(10)}
         for what, process, owner, number, suffix in history:
             cache, key = made[process], (f"owner {owner}", f"{number}{suffix}")
@@ -180,8 +180,8 @@ def test_a_cache_never_exceeds_its_budget(history: list[tuple[str, int, int, int
                 for other in made:
                     other.set_budget(budget)
             assert all(other.size <= budget for other in made)
-            assert used(folder) <= budget
-            assert not shared or cache.bytes_used >= used(folder)
+            assert run_bytes(folder) <= budget
+            assert not shared or cache.bytes_used >= run_bytes(folder)
         assert all(size <= 60_000 for size in seen)
 
 
@@ -193,7 +193,7 @@ def _write_many(folder: Path, process: int, failed: Synchronized[int]) -> None:
             cache.drop(f"owner {process % 2}", f"{process} {number}")
         # Others wait as long as files are counted, or a file could count that is gone when the next one is seen.
         with caches.RunFiles(folder)._lock_ledger():
-            if used(folder) > 1_000_000:
+            if run_bytes(folder) > 1_000_000:
                 failed.value = 1
 
 
@@ -206,8 +206,8 @@ def test_processes_that_write_at_once_never_exceed_the_budget(tmp_path: Path) ->
     for process in processes:
         process.join()
     assert not failed.value and all(process.exitcode == 0 for process in processes)
-    assert 800_000 < used(tmp_path) <= 1_000_000
-    assert RunCache(folder=tmp_path).bytes_used == used(tmp_path)
+    assert 800_000 < run_bytes(tmp_path) <= 1_000_000
+    assert RunCache(folder=tmp_path).bytes_used == run_bytes(tmp_path)
 
 
 def test_a_run_that_is_larger_than_the_budget_evicts_nothing(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_smaller_budget_holds_at_once(tmp_path: Path) -> None:
     for name in "abcd":
         caches.run_cache.put("owner", name, batch(*range(1_000)))
     caches.share_runs(tmp_path, 20_000)
-    assert used(tmp_path) <= 20_000 and "d" in names(caches.run_cache) and "a" not in names(caches.run_cache)
+    assert run_bytes(tmp_path) <= 20_000 and "d" in names(caches.run_cache) and "a" not in names(caches.run_cache)
 
 
 def test_a_file_that_another_process_removed_is_not_held(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_leftovers_of_a_killed_worker_go_as_well(tmp_path: Path) -> None:
     cache.retain("owner", frozenset("b"))
     assert [path.exists() for path in left] == [False, True]
     RunCache(budget=9000, folder=tmp_path).put("owner", "c", batch(1))
-    assert not left[1].exists() and RunCache(folder=tmp_path).bytes_used == used(tmp_path)
+    assert not left[1].exists() and RunCache(folder=tmp_path).bytes_used == run_bytes(tmp_path)
 
 
 @pytest.mark.whole_blocks
@@ -322,11 +322,11 @@ def test_a_join_with_large_blocks_stays_within_the_budget(
     monkeypatch.setattr(spines, "BLOCK_BYTES", 2_000_000)
     seen, replace = list[int](), Path.replace
 
-    def watched(path: Path, target: Path) -> Path:
-        seen.append(used(tmp_path))
+    def watch(path: Path, target: Path) -> Path:
+        seen.append(run_bytes(tmp_path))
         return replace(path, target)
 
-    monkeypatch.setattr(Path, "replace", watched)
+    monkeypatch.setattr(Path, "replace", watch)
     columns = {side: (f"{side}.k", f"{side}.t", *(f"{side}.v{n}" for n in range(10))) for side in "lr"}
     ports = [Port(columns[side], (f"{side}.t",), (f"{side}.k",), f"{side}.k", exact=True) for side in "lr"]
     bounds = (Bound("l.t", "r.t", 10**9), Bound("r.t", "l.t", 10**9))
@@ -353,6 +353,6 @@ def test_a_join_with_large_blocks_stays_within_the_budget(
     caches.share_runs(tmp_path, budget)
     monkeypatch.setattr(caches, "SMALLEST", 10_000)
     matched = outcome()
-    assert budget // 2 < max(seen) <= budget and used(tmp_path) == caches.run_cache.bytes_used <= budget
+    assert budget // 2 < max(seen) <= budget and run_bytes(tmp_path) == caches.run_cache.bytes_used <= budget
     caches.run_cache = RunCache()
     assert outcome() == matched and sum(matched) > 20_000

@@ -32,7 +32,7 @@ def look(store: MemoryStore) -> ShardInspector:
     return ShardInspector(store._values)  # pyright: ignore[reportPrivateUsage]
 
 
-def kept(operator: object, spine: str) -> SpineSchema:
+def spine_schema(operator: object, spine: str) -> SpineSchema:
     identity = json.loads(json.dumps(operator.identity))  # pyright: ignore
     return state_schema_of(identity["family"]).spine(identity, spine)
 
@@ -52,17 +52,17 @@ def test_rows_that_are_alive_are_those_of_the_definition(data: st.DataObject) ->
         reference.step(dict(enumerate(batch.rows)), batch.marks)
         join.step(store, batch.tables(), batch.marks)
         for port, spine in enumerate(("left", "right")):
-            found = look(store).rows(spine, kept(join, spine))
+            found = look(store).rows(spine, spine_schema(join, spine))
             alive = reference._state[port]  # pyright: ignore[reportPrivateUsage]
             names = join.layouts[port].columns
             rows = [] if found is None else found.table.select(list(names)).to_pylist()
             assert multiset(row.values() for row in rows) == multiset([one.row[c] for c in names] for one in alive)
             if found is not None and join.tracks_matches[port]:
                 assert sorted(found.matched.to_pylist()) == sorted(one.matched for one in alive)
-        assert list(look(store).problems({s: kept(join, s) for s in ("left", "right")})) == []
+        assert list(look(store).problems({s: spine_schema(join, s) for s in ("left", "right")})) == []
 
 
-def ended() -> IntervalJoinOperator:
+def join_with_ends() -> IntervalJoinOperator:
     """A join whose left rows carry their ends, as it is planned."""
     left = Port(("l.t", "l.until"), ("l.t",), operands=("l.until",), ends=("l.until",))
     right = Port(("r.t",), ("r.t",))
@@ -74,13 +74,13 @@ def ended() -> IntervalJoinOperator:
 
 
 def test_rows_that_carry_their_ends_live_until_then() -> None:
-    join, store = ended(), MemoryStore()
+    join, store = join_with_ends(), MemoryStore()
     join.step(store, {0: pa.table({"l.t": [1, 2, 3], "l.until": [10, 30, 90]})}, {"l.t": 3, "r.t": 9})
-    found = look(store).rows("left", kept(join, "left"))
+    found = look(store).rows("left", spine_schema(join, "left"))
     assert found is not None
     assert {mark: until.tolist() for mark, until in found.expiry.items()} == {"r.t": [9, 29, 53]}
     join.step(store, {}, {"r.t": 10})
-    found = look(store).rows("left", kept(join, "left"))
+    found = look(store).rows("left", spine_schema(join, "left"))
     assert found is not None
     assert found.table.column("l.t").to_pylist() == [2, 3]
     of, until = found.nearest({"r.t": 10})
@@ -91,13 +91,13 @@ def test_of_a_table_rows_are_merged_and_of_groups_the_newest_counts() -> None:
     latest, store = LatestOperator(Port(("k", "v"), (), ("k",), "k", exact=True), append=True), MemoryStore()
     for value in ("a", "b"):
         latest.step(store, {0: pa.table({"k": [1], "v": [value]})}, {})
-    found = look(store).rows("latest", kept(latest, "latest"))
+    found = look(store).rows("latest", spine_schema(latest, "latest"))
     assert found is not None
     assert found.table.select(["k", "v", "#weight"]).to_pylist() == [{"k": 1, "v": "b", "#weight": 1}]
     grouping, store = GroupByOperator(("k",), (Aggregate("count", (), "n"),)), MemoryStore()
     for keys in (["a", "b"], ["a"]):
         grouping.step(store, {0: pa.table({"k": keys})}, {})
-    found = look(store).rows("groups", kept(grouping, "groups"))
+    found = look(store).rows("groups", spine_schema(grouping, "groups"))
     assert found is not None
     assert {row["k"]: row["count()#0"] for row in found.table.to_pylist()} == {"a": 2, "b": 1}
 
@@ -111,9 +111,9 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_states_are_reported(case: str) -> None:
     broken, said = BROKEN[case]
-    join, store = ended(), MemoryStore()
+    join, store = join_with_ends(), MemoryStore()
     join.step(store, {0: pa.table({"l.t": [1, 2, 3], "l.until": [70, 80, 90]})}, {"r.t": 9})
-    spines = {"left": kept(join, "left")}
+    spines = {"left": spine_schema(join, "left")}
     values = dict(look(store).values)
     assert list(ShardInspector(values).problems(spines)) == []
     (name,) = (name for name in values if name.startswith("run/"))

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.case_files import RUNNING, case_name
 from tests.operators.core.chained import ChainedQuery
-from tests.operators.core.test_chain import arrived, planned, queries, quick
-from tests.operators.test_chains import STREAMS, batches, found
+from tests.operators.core.test_chain import plan_of, queries, quick, stream_tables
+from tests.operators.test_chains import STREAMS, batches, rows_of
 
 from watersmeet.local.cells import NeedsSparkError
 from watersmeet.local.query import LocalQuery, MemoryStore
@@ -40,7 +40,7 @@ DRAWN = 3, 2, 5
 """How many shards there are, one number after the other."""
 
 
-class Sharded(LocalQuery):
+class ShardedQuery(LocalQuery):
     """A query whose joins run in several shards, as on Spark, and whose states are rescaled."""
 
     def __init__(self, plan: QueryPlan) -> None:
@@ -51,7 +51,7 @@ class Sharded(LocalQuery):
             old = [
                 self.stores.pop((id(stage), shard)) for shard in range(self.shards) if (id(stage), shard) in self.stores
             ]
-            made = old if is_unsharded(told(stage)) or not old else respread(stage, old, shards)
+            made = old if is_unsharded(identity_of(stage)) or not old else respread(stage, old, shards)
             self.stores |= {(id(stage), shard): store for shard, store in enumerate(made)}
         self.shards = shards
 
@@ -73,7 +73,7 @@ class Chains(ChainedQuery):
 
 def respread(plan: JoinPlan, stores: list[MemoryStore], shards: int) -> list[MemoryStore]:
     """The state of a stage in so many shards."""
-    stage = told(plan)
+    stage = identity_of(plan)
     keeping = state_schema_of(stage["operator"]["family"])
     places = make_shard_assignment(stage, keeping, shards)
     old = [dict(store.restart()._values) | {FINGERPRINT: b"f"} for store in stores]  # pyright: ignore[reportPrivateUsage]
@@ -86,11 +86,11 @@ def respread(plan: JoinPlan, stores: list[MemoryStore], shards: int) -> list[Mem
     return [MemoryStore(one) for one in made]
 
 
-def told(plan: JoinPlan) -> Any:
+def identity_of(plan: JoinPlan) -> Any:
     return json.loads(canonical_json(plan.identity))
 
 
-def counted(table: pa.Table) -> Counter[Any]:
+def count_rows(table: pa.Table) -> Counter[Any]:
     return Counter(freeze(tuple(row.values())) for row in table.to_pylist())
 
 
@@ -99,13 +99,13 @@ def test_every_case_gives_the_same_in_other_numbers_of_shards(path: Path) -> Non
     case = read_case(path)
     script = script_of(case)
     plan = assign_names(plan_query(analyze(script)[0], OPERATORS, limits=limits_of(script)))
-    whole, sharded = LocalQuery(plan, "kernel"), Sharded(plan)
+    whole, sharded = LocalQuery(plan, "kernel"), ShardedQuery(plan)
     try:
         for number, (tables, marks) in enumerate(arrivals_of(case, plan, script)):
             if number:
                 sharded.rescale(DRAWN[number % len(DRAWN)])
             expected, actual = whole.step(tables, marks), sharded.step(tables, marks)
-            assert counted(actual.rows) == counted(expected.rows), f"batch {number}"
+            assert count_rows(actual.rows) == count_rows(expected.rows), f"batch {number}"
     except NeedsSparkError as needed:
         pytest.skip(f"needs Spark: {needed}")
     except UnevenError as refused:
@@ -119,7 +119,7 @@ def test_joins_that_are_chained_give_the_same_in_other_numbers_of_shards() -> No
     @given(st.data())
     def check(data: st.DataObject) -> None:
         ways = data.draw(st.integers(3, 4))
-        plan = assign_names(planned(data.draw(queries(ways))))
+        plan = assign_names(plan_of(data.draw(queries(ways))))
         together[max(map(len, chain_groups(plan.relation)), default=0)] += 1
         reference, chained = LocalQuery(plan, "reference"), Chains(plan, DRAWN[0], 1 << 30)
         for batch in [*data.draw(batches(ways)), {}]:
@@ -129,8 +129,8 @@ def test_joins_that_are_chained_give_the_same_in_other_numbers_of_shards() -> No
             marks = {f"{stream}.t": value for stream, value in mark.items()}
             if not batch:
                 marks = {f"{stream}.t": END_OF_INPUT for stream in (*STREAMS[:ways], "q")}
-            arrivals = arrived(batch)
-            assert found(chained.step(arrivals, marks).rows) == found(reference.step(arrivals, marks).rows)
+            arrivals = stream_tables(batch)
+            assert rows_of(chained.step(arrivals, marks).rows) == rows_of(reference.step(arrivals, marks).rows)
 
     check()
     assert together[2] and together[3], together

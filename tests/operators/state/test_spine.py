@@ -60,7 +60,7 @@ def rows(given_rows: list[tuple[int, int]], first: int) -> KeyedRows:
     return LAYOUT.rows(table).with_attributes(matched=np.zeros(len(keys), np.bool_), sums=np.arange(len(keys)))
 
 
-def held(spine: Spine) -> list[Kept]:
+def read_rows(spine: Spine) -> list[Kept]:
     found: list[Kept] = []
     for block in spine.blocks:
         part = spine.read(block)
@@ -110,11 +110,11 @@ def in_parts(patch: pytest.MonkeyPatch, split_at: int = 0, part: int = 40) -> No
 
 
 def check_history(budget: Budget, history: list[tuple[str, Any]]) -> None:
-    def opened() -> Spine:
+    def open_spine() -> Spine:
         return ShardState(store, NAMES).spine("rows", LAYOUT, budget, lambda found, _: found)
 
     store, there, number = MemoryStore(), list[Kept](), 0
-    spine = opened()
+    spine = open_spine()
     for what, given_values in history:
         if what == "add":
             spine.add(rows(given_values, number))
@@ -130,16 +130,16 @@ def check_history(budget: Budget, history: list[tuple[str, Any]]) -> None:
             if what == "restart":
                 store = store.restart()
                 forget_decoded_runs()
-            spine = opened()
+            spine = open_spine()
         else:
-            there = changed(spine, what, given_values, there)
-        assert held(spine) == sorted(there)
+            there = change_rows(spine, what, given_values, there)
+        assert read_rows(spine) == sorted(there)
         assert len(spine) == len(there)
         earliest = spine.earliest("l.t")
         assert not there if earliest is None else earliest <= min(row[1] for row in there)
 
 
-def changed(spine: Spine, what: str, times: set[int], there: list[Kept]) -> list[Kept]:
+def change_rows(spine: Spine, what: str, times: set[int], there: list[Kept]) -> list[Kept]:
     """Let something happen to the rows of these times; gives the rows there are then."""
     for block in spine.blocks:
         part = spine.read(block)
@@ -287,14 +287,14 @@ def test_another_format_is_refused(found: int | None) -> None:
 
 
 def test_empty_and_unchanged_directories_are_not_written() -> None:
-    class Counting(MemoryStore):
+    class CountingStore(MemoryStore):
         puts = 0
 
         def put(self, name: str, value: bytes) -> None:
             self.puts += 1
             super().put(name, value)
 
-    store = Counting()
+    store = CountingStore()
     state = ShardState(store)
     state.spine("rows", LAYOUT)
     state.save()

@@ -46,7 +46,7 @@ def changes(rows: list[Change]) -> KeyedRows:
     )
 
 
-def opened(store: MemoryStore, budget: Budget = BUDGET, layout: RowLayout = LAYOUT) -> StateTable:
+def open_table(store: MemoryStore, budget: Budget = BUDGET, layout: RowLayout = LAYOUT) -> StateTable:
     return StateTable.of(ShardState(store), "t", layout, budget)
 
 
@@ -74,7 +74,7 @@ def test_a_table_is_the_sum_of_its_changes(batches: list[list[Change]], asked: l
     store, expected = MemoryStore(), Counter[tuple[int, str]]()
     codes = np.array(sorted(asked), np.int64)
     for batch in batches:
-        state = opened(store, TINY)
+        state = open_table(store, TINY)
         state.spine.add(changes(batch))
         for key, value, weight in batch:
             expected[key, value] += weight
@@ -86,19 +86,19 @@ def test_a_table_is_the_sum_of_its_changes(batches: list[list[Change]], asked: l
         state.spine.state.save()
         store = store.restart()
         forget_decoded_runs()
-        assert whole(opened(store, TINY)) == there
+        assert whole(open_table(store, TINY)) == there
         assert len(state) >= len(there)
 
 
 @pytest.mark.parametrize("runs", [1, 5])
 def test_a_code_with_many_rows_is_read_and_merged_some_of_them_at_a_time(runs: int) -> None:
     budget = replace(BUDGET, block=300, chunk=200)
-    state = opened(MemoryStore(), budget)
+    state = open_table(MemoryStore(), budget)
     for number in range(runs):
         rows = [(7, f"{i}", 1) for i in range(number, 2_000, runs)] + [(number, "x", 1), (9, f"{number}", 1)]
         gone = [(7, f"{i}", -1) for i in range(number - 1, 2_000, 10 * runs)] if number else []
         state.spine.add(consolidate_rows(LAYOUT.sort(changes(rows + gone))))
-    expected = whole(opened_like(state))
+    expected = whole(copy_table(state))
     many = {row: n for row, n in expected.items() if row[0] == 7}
     parts = [bag(part) for part in state.find_parts(np.array([7]))]
     assert len(parts) > 1 and max(map(len, parts)) <= 2 * budget.block
@@ -111,9 +111,9 @@ def test_a_code_with_many_rows_is_read_and_merged_some_of_them_at_a_time(runs: i
     assert len(state.spine.runs) == 1 and whole(state) == expected
 
 
-def opened_like(state: StateTable) -> StateTable:
+def copy_table(state: StateTable) -> StateTable:
     """The same rows in a table that holds all of them at once."""
-    other = opened(MemoryStore())
+    other = open_table(MemoryStore())
     for run in state.spine.runs:
         other.spine.add(concat_rows([state.spine.read(block) for block in run]))
     return other
@@ -122,7 +122,7 @@ def opened_like(state: StateTable) -> StateTable:
 @quick
 @given(histories)
 def test_few_runs_and_little_that_cancels_out_stay(batches: list[list[Change]]) -> None:
-    state = opened(MemoryStore(), TINY)
+    state = open_table(MemoryStore(), TINY)
     for batch in batches:
         state.spine.add(changes(batch))
         state.spine.state.save()
@@ -137,7 +137,7 @@ def test_few_runs_and_little_that_cancels_out_stay(batches: list[list[Change]]) 
 def test_replaced_rows_leave_the_store() -> None:
     store = MemoryStore()
     for sign in (1, -1) * 20:
-        state = opened(store, TINY)
+        state = open_table(store, TINY)
         state.spine.add(changes([(k, "a", sign) for k in range(10)]))
         state.spine.state.save()
         listed = {f"run/{block.name}" for run in state.spine.runs for block in run}
@@ -150,7 +150,7 @@ def test_replaced_rows_leave_the_store() -> None:
 def test_upserts_and_deletes_by_key(batches: list[list[tuple[int, str, bool]]]) -> None:
     store, expected = MemoryStore(), dict[int, str]()
     for batch in batches:
-        state = opened(store, TINY)
+        state = open_table(store, TINY)
         before = dict(expected)
         for key, value, stays in batch:
             expected |= {key: value}
@@ -175,7 +175,7 @@ def test_upserts_and_deletes_by_key(batches: list[list[tuple[int, str, bool]]]) 
 
 @pytest.mark.whole_blocks
 def test_a_question_reads_only_the_blocks_that_hold_its_codes() -> None:
-    class Counting(MemoryStore):
+    class CountingStore(MemoryStore):
         def __init__(self) -> None:
             super().__init__()
             self.read: list[str] = []
@@ -184,13 +184,13 @@ def test_a_question_reads_only_the_blocks_that_hold_its_codes() -> None:
             self.read.append(name)
             return super().get(name)
 
-    store, sizes = Counting(), Budget(block=100, balanced=True, chunk=262_144)
-    state = opened(store, sizes)
+    store, sizes = CountingStore(), Budget(block=100, balanced=True, chunk=262_144)
+    state = open_table(store, sizes)
     state.spine.add(changes([(k, "a", 1) for k in range(1_000)]))
     state.spine.state.save()
     forget_decoded_runs()
     store.read.clear()
-    state = opened(store, sizes)
+    state = open_table(store, sizes)
     assert len(state.find_rows(np.array([150, 151, 950, 5_000]))) == 3
     assert len(store.read) == 3
     assert len(state.find_rows(np.array([], np.int64))) == 0
@@ -199,7 +199,7 @@ def test_a_question_reads_only_the_blocks_that_hold_its_codes() -> None:
 
 def test_an_unchanged_table_writes_nothing() -> None:
     store = MemoryStore()
-    state = opened(store)
+    state = open_table(store)
     state.spine.add(consolidate_rows(changes([(1, "a", 1), (1, "a", -1)])))
     state.spine.state.save()
     assert store._values == {} and state.spine.written == 0
@@ -208,18 +208,18 @@ def test_an_unchanged_table_writes_nothing() -> None:
 def test_sums_stay_with_their_rows_through_merges() -> None:
     store = MemoryStore()
     for batch in range(12):
-        state = opened(store, TINY, SUMMED)
+        state = open_table(store, TINY, SUMMED)
         for block in state.spine.blocks:
             state.spine.annotate(block, "sums", state.spine.note(block, "sums") + 1)
         new = changes([(k, "ab"[batch % 2], 1) for k in range(5)])
         # A row that is there already has the same number beside it.
-        known = {r: s for b in opened(store, TINY, SUMMED).spine.merge_runs() for r, s in sums(b)}
+        known = {r: s for b in open_table(store, TINY, SUMMED).spine.merge_runs() for r, s in sums(b)}
         found = [known.get((row["k"], row["v"]), -1) + 1 for row in new.table.to_pylist()]
         state.spine.add(new.with_attributes(sums=np.array(found)))
         state.spine.state.save()
         store = store.restart()
         forget_decoded_runs()
-    state = opened(store, TINY, SUMMED)
+    state = open_table(store, TINY, SUMMED)
     assert {r: s for b in state.spine.merge_runs() for r, s in sums(b)} == {
         (k, v): 11 - i for k in range(5) for i, v in enumerate("ab")
     }
@@ -233,14 +233,14 @@ def sums(rows: KeyedRows) -> list[tuple[tuple[int, str], int]]:
 
 def test_a_lost_block_is_an_error() -> None:
     store = MemoryStore()
-    state = opened(store)
+    state = open_table(store)
     state.spine.add(changes([(1, "a", 1)]))
     state.spine.state.save()
     for name in [name for name in store._values if name.startswith("run/")]:
         store.remove(name)
     forget_decoded_runs()
     with pytest.raises(RuntimeError, match="has no run"):
-        opened(store).find_rows(np.array([1]))
+        open_table(store).find_rows(np.array([1]))
 
 
 def test_runs_are_merged_by_size() -> None:

@@ -167,14 +167,14 @@ def test_shards_by_time_give_the_same(data: st.DataObject) -> None:
 
 
 @st.composite
-def increasing(draw: st.DrawFn) -> list[list[tuple[int, str]]]:
+def port_rows(draw: st.DrawFn) -> list[list[tuple[int, str]]]:
     """Two to four ports whose times increase strictly."""
     ports = draw(st.integers(2, 4))
     times = [sorted(draw(st.sets(st.integers(0, 14), max_size=12))) for _ in range(ports)]
     return [[(t, f"{p}{t}") for t in port] for p, port in enumerate(times)]
 
 
-def interleaved(data: st.DataObject, ports: list[list[tuple[int, str]]], lag: int) -> list[Batch]:
+def interleave(data: st.DataObject, ports: list[list[tuple[int, str]]], lag: int) -> list[Batch]:
     """The rows of each port in order, the ports interleaved and cut in any way, the marks as the rows make them."""
     queues = [list(port) for port in ports]
     batches: list[Batch] = []
@@ -192,7 +192,7 @@ def interleaved(data: st.DataObject, ports: list[list[tuple[int, str]]], lag: in
 def test_any_interleaving_and_batching_gives_the_inner_join_on_time(
     database: duckdb.DuckDBPyConnection, data: st.DataObject
 ) -> None:
-    ports = data.draw(increasing())
+    ports = data.draw(port_rows())
     join = sync(len(ports))
     tables = [
         f'(SELECT unnest(?::BIGINT[]) AS "{p}.t", unnest(?::VARCHAR[]) AS "{p}.v") p{p}' for p in range(len(ports))
@@ -202,7 +202,7 @@ def test_any_interleaving_and_batching_gives_the_inner_join_on_time(
     values = [[one[part] for one in port] for port in ports for part in (0, 1)]
     expected = Counter(database.execute(f"SELECT {names} FROM {tables[0]} {on}", values).fetchall())
     for lag in (0, 3):
-        batches = interleaved(data, ports, lag)
+        batches = interleave(data, ports, lag)
         *found, ended = run(join, [*batches, Batch({}, {f"{p}.t": END_OF_INPUT for p in range(len(ports))})])
         assert Counter(row for emission in found for row in tuples(emission.rows)) == expected
         assert not any(sum(emission.report.late) for emission in found)
@@ -312,14 +312,14 @@ def test_times_of_every_type(kind: pa.DataType, times: list[Any]) -> None:
 
 
 def test_a_batch_writes_about_what_it_touches() -> None:
-    class Counting(MemoryStore):
+    class CountingStore(MemoryStore):
         written = 0
 
         def put(self, name: str, value: bytes) -> None:
             self.written += len(value)
             super().put(name, value)
 
-    join, store = sync(2), Counting()
+    join, store = sync(2), CountingStore()
     for start in range(0, 200_000, 50_000):
         rows = [{"0.t": t, "0.v": f"value {t}"} for t in range(start, start + 50_000)]
         join.step(store, {0: table(0, rows)}, {})

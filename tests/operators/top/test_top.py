@@ -88,13 +88,13 @@ def test_groups_that_come_out_once_equal_their_definition(data: st.DataObject) -
             for one in emission.rows
             for row in zip(*(column.to_pylist() for column in one.columns), strict=True)
         )
-        assert spelled(found) == spelled(Counter(step.rows))
+        assert row_texts(found) == row_texts(Counter(step.rows))
         report = emission.report
         assert (report.late, report.state, report.watermarks) == ((len(step.late),), step.state, step.watermarks)
     assert report.state == (0,)
 
 
-def emitted(tables: tuple[pa.Table, ...]) -> Counter[Any]:
+def changes_of(tables: tuple[pa.Table, ...]) -> Counter[Any]:
     found: Counter[Any] = Counter()
     for one in tables:
         for *row, weight in zip(*(column.to_pylist() for column in one.columns), strict=True):
@@ -102,7 +102,7 @@ def emitted(tables: tuple[pa.Table, ...]) -> Counter[Any]:
     return found
 
 
-def spelled(found: Counter[Any]) -> Counter[str]:
+def row_texts(found: Counter[Any]) -> Counter[str]:
     spelled: Counter[str] = Counter()
     for row, number in found.items():
         # A row with -0.0 is counted with its equals, and shown as one of them.
@@ -130,7 +130,7 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
         emission = top.step(store, {0: given_} if rows else {}, {})
         expected = reference.step({0: given_.to_pylist()})
         assert isinstance(expected, Counter)
-        assert spelled(emitted(emission.rows)) == spelled(expected)
+        assert row_texts(changes_of(emission.rows)) == row_texts(expected)
         assert top.changes or emission.report.state == (reference.stored,)
 
 
@@ -155,7 +155,7 @@ def test_duckdb_says_the_same(
         size = data.draw(st.integers(1, 6))
         names = ("id", "v", "#weight")
         part = pa.table(dict(zip(names, (list(column) for column in zip(*changes[:size], strict=True)), strict=True)))
-        shown.update(emitted(top.step(store, {0: part}, {}).rows))
+        shown.update(changes_of(top.step(store, {0: part}, {}).rows))
         changes = changes[size:]
     left = [row for row in rows if row not in gone]
     with duckdb.connect(":memory:", config={"threads": 1}) as database:
@@ -186,5 +186,5 @@ def test_a_row_that_goes_and_comes_again_stands_where_it_came_last() -> None:
     for batches in ([rows(("a", -1), ("a", 1))], [rows(("a", -1)), rows(("a", 1))]):
         store, shown = MemoryStore(), Counter[Any]()
         for batch in (rows(("a", 1), ("b", 1)), *batches):
-            shown.update(emitted(top.step(store, batch, {}).rows))
+            shown.update(changes_of(top.step(store, batch, {}).rows))
         assert {row for row, number in shown.items() if number} == {("b",)}

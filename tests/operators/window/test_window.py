@@ -75,7 +75,7 @@ def side(name: str, spec: WindowSpec, columns: str = "k v", **more: Any) -> Side
     return Port(shown, (), (f"{name}k",), f"{name}k", exact=True, **more), spec
 
 
-def left(k: int | None, v: Any = None) -> dict[int, list[dict[str, Any]]]:
+def row_of_left(k: int | None, v: Any = None) -> dict[int, list[dict[str, Any]]]:
     return {0: [{"lk": k, "lv": v}]}
 
 
@@ -88,10 +88,10 @@ Runner = Callable[[WindowJoinOperator], Step]
 
 def test_matches_come_before_evicted_rows_and_end_with_the_last(run: Runner) -> None:
     step = run(window_join("left", side("l", COUNT[1]), side("r", COUNT[2]), punctuated=True, padded_column="p"))
-    step(left(1, 10))
+    step(row_of_left(1, 10))
     step(right(2, 20))
     step(right(2, 21))
-    rows, _, _ = step(left(2, 11))
+    rows, _, _ = step(row_of_left(2, 11))
     assert rows == [
         (2, 11, 2, 20, -1, 0, None, 0, False),
         (2, 11, 2, 21, -1, 0, None, 1, False),
@@ -101,7 +101,7 @@ def test_matches_come_before_evicted_rows_and_end_with_the_last(run: Runner) -> 
 
 def test_insertions_evict_in_the_same_window_only(run: Runner) -> None:
     step = run(window_join("full", side("l", COUNT[1]), side("r", COUNT[1])))
-    step(left(1, 1))
+    step(row_of_left(1, 1))
     for value in range(3):
         rows, _, report = step(right(9, value))
         assert rows == ([] if value == 0 else [(None, None, 9, value - 1)])
@@ -111,13 +111,13 @@ def test_insertions_evict_in_the_same_window_only(run: Runner) -> None:
 def test_a_window_of_no_rows_only_asks(run: Runner) -> None:
     delta = WindowSpec("delta", 10, "rv", ("rk",))
     step = run(window_join("left", side("l", COUNT[0]), side("r", delta)))
-    assert step(left(1))[0] == [(1, None, None, None)]
+    assert step(row_of_left(1))[0] == [(1, None, None, None)]
     step(right(1, 0))
-    assert step(left(1))[0] == [(1, None, 1, 0)]
+    assert step(row_of_left(1))[0] == [(1, None, 1, 0)]
     step(right(1, 10))
-    assert step(left(1))[0] == [(1, None, 1, 0), (1, None, 1, 10)]
+    assert step(row_of_left(1))[0] == [(1, None, 1, 0), (1, None, 1, 10)]
     step(right(1, 11))
-    rows, _, report = step(left(1))
+    rows, _, report = step(row_of_left(1))
     assert rows == [(1, None, 1, 10), (1, None, 1, 11)]
     assert (report.state, report.partitions) == ((0, 2), (0, 1))
 
@@ -133,16 +133,16 @@ def test_disorder_in_a_delta_window_evicts_whatever_is_too_far_below(run: Runner
 def test_unmatched_rows_go_to_an_output_of_their_own(run: Runner) -> None:
     sides = (side("l", COUNT[0], unmatched=("lv",)), side("r", COUNT[1], unmatched=("rv", "rk")))
     step = run(window_join("full", *sides, punctuated=True))
-    assert step(left(1, 7))[:2] == ([], {0: [(7,)], 1: []})
+    assert step(row_of_left(1, 7))[:2] == ([], {0: [(7,)], 1: []})
     step(right(1, 8))
     assert step(right(1, 9))[:2] == ([], {0: [], 1: [(8, 1)]})
-    assert step(left(1, 7))[0] == [(1, 7, 1, 9, 0, None, 0, True)]
+    assert step(row_of_left(1, 7))[0] == [(1, 7, 1, 9, 0, None, 0, True)]
 
 
 def test_time_evicts_before_the_arrivals_and_strictly_after_its_size(run: Runner) -> None:
     step = run(window_join("left", side("l", WindowSpec("time", 10 * SECOND)), side("r", COUNT[5]), punctuated=True))
-    step(left(1), {NOW: 0})
-    step(left(2), {NOW: 3 * SECOND})
+    step(row_of_left(1), {NOW: 0})
+    step(row_of_left(2), {NOW: 3 * SECOND})
     assert step(right(2), {NOW: 4 * SECOND})[0] == [(2, None, 2, None, 1, None, 0, True)]
     assert step({}, {NOW: 10 * SECOND})[0] == []
     assert step({}, {NOW: 11 * SECOND})[0] == [(1, None, None, None, None, None, 0, True)]
@@ -152,10 +152,10 @@ def test_time_evicts_before_the_arrivals_and_strictly_after_its_size(run: Runner
 
 def test_after_a_restart_time_pauses_until_the_next_insertion(run: Runner) -> None:
     step = run(window_join("left", side("l", WindowSpec("time", 10 * SECOND)), side("r", COUNT[5])))
-    step(left(1), {NOW: 9 * SECOND, RUN: 1})
+    step(row_of_left(1), {NOW: 9 * SECOND, RUN: 1})
     assert step({}, {NOW: 20 * SECOND, RUN: 2})[0] == []
     assert step(right(7), {NOW: 21 * SECOND, RUN: 2})[0] == []
-    assert step(left(2), {NOW: 22 * SECOND, RUN: 2})[0] == []
+    assert step(row_of_left(2), {NOW: 22 * SECOND, RUN: 2})[0] == []
     assert step({}, {NOW: 30 * SECOND, RUN: 2})[0] == [(1, None, None, None)]
 
 
@@ -168,11 +168,11 @@ def test_aged_partitions_are_discarded_at_the_next_insertion(run: Runner) -> Non
 
     assert insert(1, 1, 0) == (0, 1)
     assert insert(2, None, 30) == (0, 2)
-    assert step(left(1), {NOW: 61 * SECOND})[0] == [(1, None, 1, 0)]
+    assert step(row_of_left(1), {NOW: 61 * SECOND})[0] == [(1, None, 1, 0)]
     assert insert(3, 3, 61) == (0, 2)
     rows, _, report = step({1: [{"rk": 4, "rv": 1, "rp": 3}]}, {NOW: 100 * SECOND})
     assert (rows, report.partitions, report.dropped) == ([], (0, 1), (0, 1))
-    assert step(left(2), {NOW: 100 * SECOND})[0] == [(2, None, None, None)]
+    assert step(row_of_left(2), {NOW: 100 * SECOND})[0] == [(2, None, None, None)]
 
 
 @pytest.mark.parametrize("emit", [False, True])
@@ -208,13 +208,13 @@ def test_null_keys_and_dead_rows_are_stored_and_evict_but_never_match(run: Runne
 
 
 def test_the_declared_order_decides_within_a_batch_and_the_left_comes_first_among_equals(run: Runner) -> None:
-    def ordered(name: str) -> Side:
+    def side_with_order(name: str) -> Side:
         return Port((f"{name}t",), order=f"{name}t"), COUNT[1]
 
-    step = run(window_join("inner", ordered("l"), ordered("r"), punctuated=True))
+    step = run(window_join("inner", side_with_order("l"), side_with_order("r"), punctuated=True))
     rows, _, _ = step({0: [{"lt": 3}, {"lt": 1}], 1: [{"rt": 3}, {"rt": 2}]})
     assert rows == [(1, 2, 1, 2, 0, True), (3, 2, 0, 3, 0, True), (3, 3, 1, 3, 0, True)]
-    apart = run(window_join("inner", ordered("l"), ordered("r"), interleaved=False))
+    apart = run(window_join("inner", side_with_order("l"), side_with_order("r"), interleaved=False))
     assert apart({0: [{"lt": 3}, {"lt": 1}], 1: [{"rt": 3}, {"rt": 2}]})[0] == [(3, 2), (3, 3)]
 
 

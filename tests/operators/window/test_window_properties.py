@@ -46,11 +46,11 @@ def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def emitted(emission: Emission) -> list[tuple[Any, ...]]:
+def rows_of(emission: Emission) -> list[tuple[Any, ...]]:
     return [row for table in emission.rows for row in tuples(table)]
 
 
-def unmatched(emission: Emission) -> list[tuple[int, tuple[Any, ...]]]:
+def rows_without_match(emission: Emission) -> list[tuple[int, tuple[Any, ...]]]:
     return [(port, row) for port, table in emission.unmatched for row in tuples(table)]
 
 
@@ -62,8 +62,8 @@ def expect_same(join: WindowJoinOperator, emission: Emission, step: ReferenceSte
     for table in emission.rows:
         assert table.column_names == [*join.left.columns, *join.right.columns, *join.extra]
         assert table.num_rows
-    assert emitted(emission) == step.rows
-    assert by_port(unmatched(emission)) == by_port(step.unmatched)
+    assert rows_of(emission) == step.rows
+    assert by_port(rows_without_match(emission)) == by_port(step.unmatched)
     report = emission.report
     assert report.rows == tuple(len(rows) for rows in batch.rows)
     assert (report.matched, report.padded) == (step.matched, step.padded)
@@ -73,8 +73,8 @@ def expect_same(join: WindowJoinOperator, emission: Emission, step: ReferenceSte
 def kernel_rows(join: WindowJoinOperator, batches: list[Batch]) -> tuple[list[tuple[Any, ...]], dict[int, Any]]:
     store = MemoryStore()
     emissions = [join.step(store, batch.tables(), batch.marks) for batch in batches]
-    alone = by_port([row for emission in emissions for row in unmatched(emission)])
-    return [row for emission in emissions for row in emitted(emission)], alone
+    alone = by_port([row for emission in emissions for row in rows_without_match(emission)])
+    return [row for emission in emissions for row in rows_of(emission)], alone
 
 
 @settings(quick, max_examples=examples(250))
@@ -91,7 +91,7 @@ def test_kernel_equals_reference_in_every_batch(data: st.DataObject) -> None:
 
 
 @st.composite
-def resized(draw: st.DrawFn, join: WindowJoinOperator) -> WindowJoinOperator:
+def joins_of_other_sizes(draw: st.DrawFn, join: WindowJoinOperator) -> WindowJoinOperator:
     """The same join with windows, and limits on partitions, of other sizes."""
     windows: list[WindowSpec] = []
     for spec in join.windows:
@@ -111,7 +111,7 @@ def test_the_sizes_of_windows_may_change_at_any_time(data: st.DataObject) -> Non
     store, reference = MemoryStore(), WindowReference(join)
     for batch in data.draw(histories(join)):
         if data.draw(st.booleans()):
-            was, join, store = join.identity, data.draw(resized(join)), store.restart()
+            was, join, store = join.identity, data.draw(joins_of_other_sizes(join)), store.restart()
             reference.join = join
             forget_decoded_runs()
             join.take_over(store, was)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.frames import streamed
+from tests.spark.frames import stream_files
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
@@ -62,7 +62,7 @@ def run(spark: SparkSession, project: Path, part: int, together: str) -> list[Pr
     return [progress for progress in found if progress.operators]
 
 
-def written(folder: Path) -> Counter[str]:
+def sink_lines(folder: Path) -> Counter[str]:
     return Counter(line for file in folder.glob("*.json") for line in file.read_text().splitlines())
 
 
@@ -71,8 +71,8 @@ def test_rows_numbers_and_states_are_those_of_joins_by_themselves(spark: SparkSe
     # A checkpoint goes on as it was begun, whatever is said later.
     second = {how: run(spark, tmp_path / how, 1, "off" if how == "on" else "on") for how in ("on", "off")}
     for folder in ("output", "late"):
-        assert written(tmp_path / "on" / folder) == written(tmp_path / "off" / folder)
-        assert sum(written(tmp_path / "on" / folder).values()) > 2, folder
+        assert sink_lines(tmp_path / "on" / folder) == sink_lines(tmp_path / "off" / folder)
+        assert sum(sink_lines(tmp_path / "on" / folder).values()) > 2, folder
     same = ("kind", "events", "events_processed", "late", "matched", "padded", "state_rows", "shards")
     for mine, theirs in zip([*first["on"], *second["on"]], [*first["off"], *second["off"]], strict=True):
         assert mine.operators.keys() == theirs.operators.keys() == {"a and b", "a+b and c"}
@@ -104,14 +104,14 @@ def test_a_join_that_a_batch_does_not_come_to_is_reported_too(spark: SparkSessio
     assert (outer.kind, outer.shards, outer.sides["right"].rows) == ("interval", 2, 1)
 
 
-def chained(spark: SparkSession, folder: Path, together: str) -> DataFrame:
+def join_three(spark: SparkSession, folder: Path, together: str) -> DataFrame:
     """Three streams by two calls, the second of which gets the result of the first."""
     if together == "default":
         spark.conf.unset("watersmeet.operator_chaining")
     else:
         spark.conf.set("watersmeet.operator_chaining", together)
     given = {name: spark.createDataFrame(ROWS[0][name], "k STRING, v INT, t BIGINT") for name in "abc"}
-    a, b, c = (streamed(folder / name, [frame]) for name, frame in given.items())
+    a, b, c = (stream_files(folder / name, [frame]) for name, frame in given.items())
     times: dict[str, Any] = {"left_time": "t", "right_time": "t", "left_lag": 2, "right_lag": 2}
     both = ws.join(a, b, on="left.k = right.k", within=3, how="left", **times)
     on = "left.left_k = right.k"
@@ -133,12 +133,12 @@ def test_calls_continue_with_the_chains_that_their_checkpoint_began_with(spark: 
     results = {}
     for begun, operators in (("default", 1), ("off", 2)):
         folder = tmp_path / begun
-        result = chained(session, folder, begun)
+        result = join_three(session, folder, begun)
         assert (", in one operator: both have the same key" in str(ws.explain(result))) == (operators == 1)
         start(result, folder)
         assert rows_of(session, folder / "output") == {(1, 11, 21): 1, (1, 12, 21): 1}
         # Derived frames are replaced, too; the result itself need not be in use any more.
-        derived = chained(session, folder, "off" if begun == "default" else "default").where("left_v > 0")
+        derived = join_three(session, folder, "off" if begun == "default" else "default").where("left_v > 0")
         start(derived.select("v", "right_v", "left_v"), folder)
         assert len(list((folder / "checkpoint" / "state").iterdir())) == operators
         owner = json.loads((folder / "checkpoint" / OWNER).read_text())
@@ -147,7 +147,7 @@ def test_calls_continue_with_the_chains_that_their_checkpoint_began_with(spark: 
     assert results["default"] == results["off"]
     assert sum(results["off"].values()) > 2
     # Spark renumbers the columns of one of two equal frames, so the start does not find the result in it.
-    twice = chained(session, tmp_path / "default", "off")
+    twice = join_three(session, tmp_path / "default", "off")
     with pytest.raises(WatersmeetError, match="joins ran in one operator, now they would run each in") as refused:
         start(twice.select("v", "right_v", "left_v").join(twice.select("v"), "v"), tmp_path / "default")
     assert (
@@ -155,5 +155,5 @@ def test_calls_continue_with_the_chains_that_their_checkpoint_began_with(spark: 
         == 'before the call, write `spark.conf.set("watersmeet.operator_chaining", "on")`.'
     )
     with pytest.raises(WatersmeetError, match="expected on or off"):
-        chained(session, tmp_path, "perhaps")
+        join_three(session, tmp_path, "perhaps")
     session.conf.unset("watersmeet.operator_chaining")

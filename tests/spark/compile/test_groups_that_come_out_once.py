@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.frames import rows_of, streamed, types_of
+from tests.spark.frames import rows_of, stream_files, types_of
 
 import watersmeet as ws
 
@@ -37,7 +37,7 @@ def test_rows_of_dataframes_come_out_once(spark: SparkSession, tmp_path: Path) -
         clicks=clicks,
     )
     assert [(row.until.minute, row.n) for row in counted.orderBy("until").collect()] == [(10, 3), (20, 3)]
-    stream = streamed(tmp_path / "in", [clicks.limit(3), clicks.subtract(clicks.limit(3))])
+    stream = stream_files(tmp_path / "in", [clicks.limit(3), clicks.subtract(clicks.limit(3))])
     at_once = ws.deduplicate(stream.withWatermark("t", "1 minute"), on=["id"], within="10 minutes")
     chained = ws.sql(
         "SELECT STREAM window_end AS until, count(*) AS n "
@@ -82,7 +82,7 @@ def test_window_functions_are_those_of_spark(spark: SparkSession, tmp_path: Path
     sql = f"SELECT k, t AS at, {FUNCTIONS.format(three=three)} FROM rows WINDOW w AS (PARTITION BY k ORDER BY t)"
     rows.createOrReplaceTempView("rows")
     expected = spark.sql(sql)
-    stream = streamed(tmp_path / "in", [part.orderBy("t") for part in rows.randomSplit([0.5, 0.5], 3)])
+    stream = stream_files(tmp_path / "in", [part.orderBy("t") for part in rows.randomSplit([0.5, 0.5], 3)])
     assert types_of(ws.sql(f"{sql} WITHIN 1 MINUTE", rows=rows.withWatermark("t", "1 minute"))) == types_of(expected)
     end = ws.input_end(tmp_path / "end", spark)
     windowed = ws.sql(f"{sql} WITHIN 1 MINUTE", rows=stream.withWatermark("t", "1 minute"), watermarks=end)

@@ -52,7 +52,7 @@ SAMPLES = {
 
 
 @dataclass(frozen=True)
-class Compared:
+class TypePair:
     """Two types, how the key of each side is computed of a value, and whether the key is its own code."""
 
     types: tuple[str, str]
@@ -61,7 +61,7 @@ class Compared:
     exact: bool
 
 
-def compared_types(spark: SparkSession) -> Iterator[Compared]:
+def type_pairs(spark: SparkSession) -> Iterator[TypePair]:
     """All pairs of types that Spark compares, each in one order of the two sides."""
     names = {type_: f"c{n}" for n, type_ in enumerate(SAMPLES)}
     declared = ", ".join(f"{name} {type_}" for type_, name in names.items())
@@ -81,10 +81,10 @@ def compared_types(spark: SparkSession) -> Iterator[Compared]:
         left, right = leaf_column("l", names[one]), leaf_column("r", names[other])
         operands = Operands((frozenset("l"), frozenset("r")), types)
         exact = JoinKeys.of([(left, right)], operands).exact
-        yield Compared((one, other), operands.comparable(left, right), types.common_type(left, right), exact)
+        yield TypePair((one, other), operands.comparable(left, right), types.common_type(left, right), exact)
 
 
-def crossed(array: pa.Array, times: int, *, each: bool) -> pa.Array:
+def repeat(array: pa.Array, times: int, *, each: bool) -> pa.Array:
     """An array so many times, or each of its values so many times in a row."""
     places = np.arange(len(array))
     return array.take(pa.array(np.repeat(places, times) if each else np.tile(places, times)))
@@ -99,7 +99,7 @@ def test_keys_of_all_pairs_of_types_are_equal_where_spark_says_so(spark: SparkSe
     places = {type_: n for n, type_ in enumerate(SAMPLES)}
     with ansi_mode(spark, ansi):
         values = spark.range(1).selectExpr(*arrays)
-        pairs = list(compared_types(spark))
+        pairs = list(type_pairs(spark))
         columns: list[str] = []
         for n, pair in enumerate(pairs):
             # In ANSI mode a text that cannot be cast is an error, in Spark's own comparison too.
@@ -114,7 +114,7 @@ def test_keys_of_all_pairs_of_types_are_equal_where_spark_says_so(spark: SparkSe
     expect_keys(pairs, table)
 
 
-def expect_keys(pairs: list[Compared], table: pa.Table) -> None:
+def expect_keys(pairs: list[TypePair], table: pa.Table) -> None:
     """Every pair of values has equal codes and equal keys if Spark says that they are equal, and only then."""
     matches = 0
     for n, pair in enumerate(pairs):
@@ -125,7 +125,7 @@ def expect_keys(pairs: list[Compared], table: pa.Table) -> None:
             if is_hashable(keys.type):
                 assert code_of([keys]).tolist() == hashes.tolist(), pair
             codes.append(as_int64(keys) if pair.exact else hashes)
-        mine, theirs = crossed(left, len(right), each=True), crossed(right, len(left), each=False)
+        mine, theirs = repeat(left, len(right), each=True), repeat(right, len(left), each=False)
         # As the kernel matches: rows with a NULL key are left out, and an exact key is not compared again.
         is_equal = np.array([one.is_valid and other.is_valid for one, other in zip(mine, theirs, strict=True)])
         is_equal &= pair.exact | null_safe_equal(mine, theirs)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from tests.spark.frames import run_all, streamed
+from tests.spark.frames import run_all, stream_files
 
 import watersmeet as ws
 from watersmeet.catalog import Amount
@@ -28,21 +28,21 @@ def frame(spark: SparkSession, schema: str, *rows: tuple[Any, ...]) -> DataFrame
     return spark.createDataFrame(list(rows), schema).coalesce(1)
 
 
-def counted(found: DataFrame) -> Counter[tuple[Any, ...]]:
+def count_rows(found: DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row) for row in found.collect())
 
 
 def test_sync_of_batches_is_the_inner_join_on_time(spark: SparkSession) -> None:
     ports = [frame(spark, "t BIGINT, v BIGINT", *((t, t * n) for t in range(0, 60, n))) for n in (2, 3, 4)]
     expected = {(t, 2 * t, t, 3 * t, t, 4 * t): 1 for t in range(0, 60, 12)}
-    assert counted(ws.sync_join(*ports, time="t", shards=3)) == expected
+    assert count_rows(ws.sync_join(*ports, time="t", shards=3)) == expected
     named = ws.sync_join(a=ports[0], b=ports[1], time="t")
     assert named.columns == ["a_t", "a_v", "b_t", "b_v"]
 
 
 def test_disorder_can_stop_the_query(spark: SparkSession, tmp_path: Path) -> None:
     rows = [frame(spark, "t TIMESTAMP_NTZ", (t,)) for t in map(moment, (1, 3, 2))]
-    ports = [streamed(tmp_path / name, rows) for name in ("a", "b")]
+    ports = [stream_files(tmp_path / name, rows) for name in ("a", "b")]
     dropped = run_all(ws.sync_join(*ports, time="t", late="side_output"), tmp_path / "dropped")
     assert [len([r for r in batch if r.i1_t]) for batch in dropped] == [1, 1, 0]
     assert {row._late.side for row in dropped[2]} == {"i1", "i2"}
@@ -103,13 +103,13 @@ def test_as_of_batches(spark: SparkSession, direction: Any) -> None:
         right_time="vt", shards=3,
     )  # fmt: skip
     expected = {(k, t, answer(direction, k, t, 6) or "none"): 1 for k, t in QUESTIONS}
-    assert counted(found.select("k", "t", "v")) == expected
+    assert count_rows(found.select("k", "t", "v")) == expected
 
 
 def test_as_of_without_a_key_on_streams(spark: SparkSession, tmp_path: Path) -> None:
     asked = [frame(spark, "t BIGINT", *rows) for rows in ([(1,), (7,)], [(9,), (12,)], [(20,)])]
     told = [frame(spark, "t BIGINT, v STRING", *rows) for rows in ([(5, "a")], [(9, "b"), (10, "c")], [(30, "d")])]
-    left, right = streamed(tmp_path / "left", asked), streamed(tmp_path / "right", told)
+    left, right = stream_files(tmp_path / "left", asked), stream_files(tmp_path / "right", told)
     found = ws.asof_join(left, right, how="inner", exact="excluded", left_time="t", right_time="t", shards=3)
     batches = run_all(found.select("left_t", "v"), tmp_path / "checkpoint")
     assert [sorted(map(tuple, batch)) for batch in batches] == [[], [(7, "a"), (9, "a")], [(12, "c"), (20, "c")]]
@@ -124,7 +124,7 @@ def test_as_of_behind_an_interval_join(spark: SparkSession) -> None:
         CREATE STREAM p (t BIGINT, v STRING, WATERMARK FOR t AS t - 0);
         SELECT STREAM a.id, b.t AS bt, p.v FROM a LEFT JOIN b ON a.id = b.id AND b.t BETWEEN a.t AND a.t + 5
         LEFT ASOF JOIN p MATCH_CONDITION (a.t >= p.t);"""
-    assert counted(ws.sql(text, a=a, b=b, p=p)) == {(1, 12, "old"): 1, (2, None, "new"): 1}
+    assert count_rows(ws.sql(text, a=a, b=b, p=p)) == {(1, 12, "old"): 1, (2, None, "new"): 1}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.frames import run_all, streamed
+from tests.spark.frames import run_all, stream_files
 
 import watersmeet as ws
 
@@ -45,7 +45,7 @@ def moments(spark: SparkSession, rows: list[tuple[int, str]]) -> DataFrame:
     return spark.createDataFrame(rows, SCHEMA).selectExpr("k", "CAST(at AS TIMESTAMP) AS t")
 
 
-def shown(rows: list[tuple[object, ...]]) -> list[tuple[str, ...]]:
+def row_texts(rows: list[tuple[object, ...]]) -> list[tuple[str, ...]]:
     return sorted(tuple(map(str, row)) for row in rows)
 
 
@@ -56,8 +56,8 @@ def test_days_and_differences_are_sparks(condition: str, session: SparkSession) 
     query = f"SELECT l.t AS lt, r.t AS rt FROM l LEFT JOIN r ON l.k = r.k AND {condition}"
     left.createOrReplaceTempView("l")
     right.createOrReplaceTempView("r")
-    expected = shown([tuple(row) for row in session.sql(query).collect()])
-    assert shown([tuple(row) for row in ws.sql(query, l=left, r=right).collect()]) == expected
+    expected = row_texts([tuple(row) for row in session.sql(query).collect()])
+    assert row_texts([tuple(row) for row in ws.sql(query, l=left, r=right).collect()]) == expected
 
 
 @pytest.mark.parametrize("condition", ["r.t BETWEEN l.t AND l.t + INTERVAL 1 DAY", "r.t - l.t <= INTERVAL 1 DAY"])
@@ -73,9 +73,9 @@ def test_why_says_of_days_what_the_query_gives(condition: str, session: SparkSes
 
 def test_a_day_of_25_hours_is_retained_for_25_hours(session: SparkSession, tmp_path: Path) -> None:
     # The watermark of r is 24 hours and a half behind the row of l, when its pair comes.
-    left = streamed(tmp_path / "l", [moments(session, LEFT[:1]), moments(session, []), moments(session, [])])
+    left = stream_files(tmp_path / "l", [moments(session, LEFT[:1]), moments(session, []), moments(session, [])])
     batches = [[(2, "2025-10-25T10:00:00Z")], [(2, "2025-10-26T10:30:00Z")], [(1, "2025-10-26T11:00:00Z")]]
-    right = streamed(tmp_path / "r", [moments(session, rows) for rows in batches])
+    right = stream_files(tmp_path / "r", [moments(session, rows) for rows in batches])
     query = "SELECT STREAM l.k, r.t FROM l JOIN r ON l.k = r.k AND r.t BETWEEN l.t AND l.t + INTERVAL 1 DAY"
     frames: dict[str, Any] = {"l": left.withWatermark("t", "0 seconds"), "r": right.withWatermark("t", "0 seconds")}
     rows = [row for batch in run_all(ws.sql(query, **frames), tmp_path / "c") for row in batch]

@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from tests.spark.frames import all_rows, end_of_input, rows_of, streamed, types_of
+from tests.spark.frames import all_rows, end_of_input, rows_of, stream_files, types_of
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
@@ -132,7 +132,7 @@ def test_every_type_passes_a_join_of_batches(spark: SparkSession, how: str, zone
 def test_every_type_passes_a_join_of_streams(spark: SparkSession, tmp_path: Path, how: str, zone: str) -> None:
     with session_zone(spark, zone):
         left, right = side(spark, 1, 2), side(spark, 2, 3)
-        streams = streamed(tmp_path / "l", [left]), streamed(tmp_path / "r", [right])
+        streams = stream_files(tmp_path / "l", [left]), stream_files(tmp_path / "r", [right])
         marks = end_of_input(spark, tmp_path / "marks")
         joined = ws.join(*streams, ON_ID, within="1 hour", how=how, watermarks=marks, **TIMES)
         assert all_rows(joined, tmp_path / "checkpoint") == rows_of(own_join(left, right, ON_ID, how))
@@ -147,7 +147,7 @@ def test_padded_sides_alone_become_nullable(spark: SparkSession, how: str) -> No
     assert types_of(joined) == types_of(own_join(left, right, ON_ID, how))
 
 
-def keyed(spark: SparkSession, type_: str, literals: str) -> DataFrame:
+def rows_by_key(spark: SparkSession, type_: str, literals: str) -> DataFrame:
     """A row per literal; all rows have the same time."""
     rows = ", ".join(f"({number}, {literal})" for number, literal in enumerate(literals.split("; ")))
     return spark.sql(
@@ -394,7 +394,7 @@ def test_keys_of_two_types_match_as_in_spark_without_ansi(
     spark: SparkSession, left_type: str, left_keys: str, right_type: str, right_keys: str
 ) -> None:
     with ansi_mode(spark, "false"):
-        left, right = keyed(spark, left_type, left_keys), keyed(spark, right_type, right_keys)
+        left, right = rows_by_key(spark, left_type, left_keys), rows_by_key(spark, right_type, right_keys)
         joined = ws.join(left, right, "left.k = right.k", within="1 hour", how="full", **TIMES)
         assert rows_of(joined) == rows_of(own_join(left, right, "left.k = right.k", "full"))
 
@@ -402,7 +402,7 @@ def test_keys_of_two_types_match_as_in_spark_without_ansi(
 @pytest.mark.parametrize("pair", KEYS)
 def test_keys_of_every_comparable_type_match_as_in_spark(spark: SparkSession, pair: str) -> None:
     left_type, left_keys, right_type, right_keys = KEYS[pair]
-    left, right = keyed(spark, left_type, left_keys), keyed(spark, right_type, right_keys)
+    left, right = rows_by_key(spark, left_type, left_keys), rows_by_key(spark, right_type, right_keys)
     joined = ws.join(left, right, "left.k = right.k", within="1 hour", how="full", **TIMES)
     assert rows_of(joined) == rows_of(own_join(left, right, "left.k = right.k", "full"))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.frames import run_all, streamed
+from tests.spark.frames import run_all, stream_files
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
@@ -59,7 +59,7 @@ def cut(rows: list[Row], *places: int) -> list[list[Row]]:
     return [[r for r in rows if low <= r[1] < high] for low, high in zip((0, *places), ends, strict=True)]
 
 
-def joined(left: DataFrame, right: DataFrame, shards: int) -> DataFrame:
+def join(left: DataFrame, right: DataFrame, shards: int) -> DataFrame:
     return ws.window_join(
         left, right, on="left.k = right.k AND left.v <= right.v", left_window=LEFT_WINDOW, right_window=RIGHT_WINDOW,
         how="full", order_by="at", shards=shards,
@@ -73,12 +73,12 @@ def test_the_result_depends_neither_on_batches_nor_on_shards(spark: SparkSession
     frames = [spark.createDataFrame(rows, SCHEMA).repartition(3) for rows in shuffled]
     assert sum(expected.values()) > 200
     for shards in (1, 3):
-        assert Counter(tuple(row) for row in joined(frames[0], frames[1], shards).collect()) == expected
+        assert Counter(tuple(row) for row in join(frames[0], frames[1], shards).collect()) == expected
     parts = [
-        streamed(tmp_path / name, [spark.createDataFrame(part, SCHEMA) for part in cut(rows, 50, 51, 190)])
+        stream_files(tmp_path / name, [spark.createDataFrame(part, SCHEMA) for part in cut(rows, 50, 51, 190)])
         for name, rows in (("left", left), ("right", right))
     ]
-    found = run_all(joined(parts[0], parts[1], 3), tmp_path / "checkpoint")
+    found = run_all(join(parts[0], parts[1], 3), tmp_path / "checkpoint")
     assert Counter(tuple(row) for batch in found for row in batch) == expected
 
 
@@ -94,7 +94,7 @@ UNMATCHED LEFT INTO lonely_left UNMATCHED RIGHT INTO lonely_right;
 """
 
 
-def written(folder: Path) -> list[dict[str, Any]]:
+def sink_rows(folder: Path) -> list[dict[str, Any]]:
     found = [json.loads(line) for file in folder.rglob("*.json") for line in file.read_text().splitlines()]
     return sorted(found, key=str)
 
@@ -113,9 +113,9 @@ def test_rows_that_stay_alone_go_to_sinks_of_their_own(spark: SparkSession, tmp_
         trigger="available_now",
         listeners=Listeners(on_progress=seen.append),
     )
-    assert written(tmp_path / "pairs") == [{"v": "c", "w": "x"}]
-    assert written(tmp_path / "lonely_left") == [{"k": 1, "v": "a"}]
-    assert written(tmp_path / "lonely_right") == [{"k": 3, "w": "y"}]
+    assert sink_rows(tmp_path / "pairs") == [{"v": "c", "w": "x"}]
+    assert sink_rows(tmp_path / "lonely_left") == [{"k": 1, "v": "a"}]
+    assert sink_rows(tmp_path / "lonely_right") == [{"k": 3, "w": "y"}]
     assert [(one.state_rows, one.rows_out, one.padded) for one in seen] == [(2, 1, 2)]
     assert seen[0].partitions == {"left": 2, "right": 0}
 

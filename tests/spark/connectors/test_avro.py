@@ -56,12 +56,12 @@ def topic(kafka: str) -> str:
 
 
 @pytest.fixture
-def known() -> Iterator[Registry]:
+def registry_server() -> Iterator[Registry]:
     with registry("me:hunter22") as made:
         yield made
 
 
-def written(schema: Any, row: Any, number: int | None) -> bytes:
+def encode(schema: Any, row: Any, number: int | None) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
     return (b"" if number is None else b"\0" + number.to_bytes(4, "big")) + out.getvalue()
@@ -72,9 +72,9 @@ def order(number: int, name: str = "id", **more: Any) -> dict[str, Any]:
     return {name: number, "price": Decimal(f"{number}.50"), "at": at, "count": number, **more}
 
 
-def options(known: Registry) -> str:
+def options(registry_server: Registry) -> str:
     return (
-        f", value.format 'avro', schema.registry.url '{known.url}', schema.registry.user 'me', "
+        f", value.format 'avro', schema.registry.url '{registry_server.url}', schema.registry.user 'me', "
         "schema.registry.password '${env:REGISTRY_PASSWORD}'"
     )
 
@@ -88,7 +88,7 @@ def run(spark: SparkSession, text: str, folder: Path) -> None:
     run_script(read_script(text), spark=spark, storage=folder / "storage", trigger="available_now")
 
 
-def refused(spark: SparkSession, text: str, folder: Path) -> Refusal:
+def refusal_of(spark: SparkSession, text: str, folder: Path) -> Refusal:
     with pytest.raises(WatersmeetError) as raised:
         run(spark, text, folder)
     return raised.value.refusals[0]
@@ -99,31 +99,36 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_values_of_several_schemas_are_read_and_written_while_schemas_are_new(
-    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    kafka: str,
+    topic: str,
+    registry_server: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
     topics.create(kafka, topic, 1)
-    first, second = known.add(f"{topic}-value", FIRST), known.add(f"{topic}-value", SECOND)
-    values = [written(FIRST, order(1), first), written(SECOND, order(2, "number", currency="USD", tags=["x"]), second)]
+    first, second = registry_server.add(f"{topic}-value", FIRST), registry_server.add(f"{topic}-value", SECOND)
+    values = [encode(FIRST, order(1), first), encode(SECOND, order(2, "number", currency="USD", tags=["x"]), second)]
     broken = [values[0][:-1], b"text", b"\0\0\0\x03\xe7abc", values[1] + b"\0"]
     topics.send(kafka, topic, [topics.Record(None, value) for value in (*values, *broken)])
-    text = source(kafka, topic, options(known)) + (
+    text = source(kafka, topic, options(registry_server)) + (
         f"CREATE SINK out USING kafka OPTIONS (kafka.bootstrap.servers '{kafka}', topic '{topic}-out', partitions '1', "
-        f"delivery 'exactly_once'{options(known)});\n"
+        f"delivery 'exactly_once'{options(registry_server)});\n"
         f"CREATE SINK bad USING json OPTIONS (path '{tmp_path / 'bad'}');\n"
         "INSERT INTO out SELECT STREAM * FROM orders MALFORMED INTO bad;"
     )
     run(spark, text, tmp_path)
     # A schema that was not there when the query was planned the last time: with a field more.
     third_schema = {**SECOND, "fields": [{"name": "new", "type": "double"}, *SECOND["fields"]]}
-    third = known.add("elsewhere", third_schema)
+    third = registry_server.add("elsewhere", third_schema)
     row = order(3, "number", currency="GBP", tags=[], new=0.5)
-    topics.send(kafka, topic, [topics.Record(None, written(third_schema, row, third))])
+    topics.send(kafka, topic, [topics.Record(None, encode(third_schema, row, third))])
     run(spark, text, tmp_path)
 
     found = topics.read(kafka, f"{topic}-out")
-    (made,) = known.subjects[f"{topic}-out-value"]
-    schema = fastavro.parse_schema(json.loads(known.schemas[made - 1]["schema"]))
+    (made,) = registry_server.subjects[f"{topic}-out-value"]
+    schema = fastavro.parse_schema(json.loads(registry_server.schemas[made - 1]["schema"]))
     assert all(record.value[:5] == b"\0" + made.to_bytes(4, "big") for record in found)
     read = [fastavro.schemaless_reader(io.BytesIO(record.value[5:]), schema) for record in found]
     assert read == [
@@ -139,7 +144,12 @@ def test_values_of_several_schemas_are_read_and_written_while_schemas_are_new(
 
 @pytest.mark.smoke
 def test_a_table_goes_to_avro_and_comes_back(
-    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    kafka: str,
+    topic: str,
+    registry_server: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
     # All have one schema, and no number.
@@ -150,7 +160,7 @@ def test_a_table_goes_to_avro_and_comes_back(
     file.write_text(json.dumps(schema))
     topics.create(kafka, topic, 1)
     rows = [(1, date(2026, 3, 2)), (2, None), (1, date(1950, 1, 1))]
-    sent = [topics.Record(str(n).encode(), written(schema, {"id": n, "day": day}, None)) for n, day in rows]
+    sent = [topics.Record(str(n).encode(), encode(schema, {"id": n, "day": day}, None)) for n, day in rows]
     topics.send(kafka, topic, [*sent, topics.Record(b"2", None)])
     table = (
         "CREATE TABLE stock (id INT, day DATE, PRIMARY KEY (id)) USING kafka OPTIONS (kafka.bootstrap.servers "
@@ -160,19 +170,24 @@ def test_a_table_goes_to_avro_and_comes_back(
         spark,
         f"{table} avro.schema '${{file:{file}}}');\n"
         f"CREATE SINK out USING kafka OPTIONS (kafka.bootstrap.servers '{kafka}', topic '{topic}-out', partitions '1', "
-        f"changes 'upsert'{options(known)});\n"
+        f"changes 'upsert'{options(registry_server)});\n"
         "INSERT INTO out SELECT TABLE id, day FROM stock;",
         tmp_path,
     )
     (record,) = [record for record in topics.read(kafka, f"{topic}-out") if record.value is not None]
-    made = fastavro.parse_schema(json.loads(known.schemas[0]["schema"]))
+    made = fastavro.parse_schema(json.loads(registry_server.schemas[0]["schema"]))
     assert record.key == b"1"
     read = fastavro.schemaless_reader(io.BytesIO(record.value[5:]), made)
     assert read == {"id": 1, "day": date(1950, 1, 1)}
 
 
 def test_keys_come_and_go_in_avro(
-    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    kafka: str,
+    topic: str,
+    registry_server: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
     # The key of a table is a number of its own, that of a stream a record.
@@ -180,16 +195,20 @@ def test_keys_come_and_go_in_avro(
     place = {"type": "record", "name": "Place", "fields": [
         {"name": "id", "type": "int"}, {"name": "region", "type": ["null", "string"]},
     ]}  # fmt: skip
-    value, whole, record = (known.add("count", count), known.add(f"{topic}-key", '"long"'), known.add("places", place))
+    value, whole, record = (
+        registry_server.add("count", count),
+        registry_server.add(f"{topic}-key", '"long"'),
+        registry_server.add("places", place),
+    )
     topics.create(kafka, topic, 1)
     topics.create(kafka, f"{topic}-seen", 1)
-    keys = [written("long", n, whole) for n in (1, 2)]
+    keys = [encode("long", n, whole) for n in (1, 2)]
     sent = [(keys[0], 5), (keys[1], 6), (keys[0], None), (None, 8), (keys[1][:-1], 9), (keys[1], 7)]
-    records = [topics.Record(key, n and written(count, {"n": n}, value)) for key, n in sent]
+    records = [topics.Record(key, n and encode(count, {"n": n}, value)) for key, n in sent]
     topics.send(kafka, topic, records)
-    named = [written(place, {"id": n, "region": region}, record) for n, region in ((7, "north"), (8, None))]
-    topics.send(kafka, f"{topic}-seen", [topics.Record(key, written(count, {"n": 1}, value)) for key in named])
-    avro = f"{options(known)}, key.format 'avro'"
+    named = [encode(place, {"id": n, "region": region}, record) for n, region in ((7, "north"), (8, None))]
+    topics.send(kafka, f"{topic}-seen", [topics.Record(key, encode(count, {"n": 1}, value)) for key in named])
+    avro = f"{options(registry_server)}, key.format 'avro'"
     read = f"kafka.bootstrap.servers '{kafka}', startingOffsets 'earliest', schema.registry.subject 'count'"
     write = f"USING kafka OPTIONS (kafka.bootstrap.servers '{kafka}', partitions '1'"
     text = f"""
@@ -204,22 +223,22 @@ def test_keys_come_and_go_in_avro(
     """
     run(spark, text, tmp_path)
 
-    def shown(name: str, part: str, bytes_: bytes | None) -> Any:
-        (number,) = known.subjects[f"{topic}-{name}-{part}"]
-        schema = fastavro.parse_schema(json.loads(known.schemas[number - 1]["schema"]))
+    def decode(name: str, part: str, bytes_: bytes | None) -> Any:
+        (number,) = registry_server.subjects[f"{topic}-{name}-{part}"]
+        schema = fastavro.parse_schema(json.loads(registry_server.schemas[number - 1]["schema"]))
         if bytes_ is None:
             return None
         assert bytes_[:5] == b"\0" + number.to_bytes(4, "big")
         return fastavro.schemaless_reader(io.BytesIO(bytes_[5:]), schema)
 
-    def shown_of(name: str) -> list[tuple[Any, Any]]:
+    def decode_topic(name: str) -> list[tuple[Any, Any]]:
         found = topics.read(kafka, f"{topic}-{name}")
-        return [(shown(name, "key", one.key), shown(name, "value", one.value)) for one in found]
+        return [(decode(name, "key", one.key), decode(name, "value", one.value)) for one in found]
 
-    assert shown_of("out") == [(2, {"id": 2, "n": 7})]
-    (number,) = known.subjects[f"{topic}-out-key"]
-    assert json.loads(known.schemas[number - 1]["schema"]) == "long"
-    assert sorted(shown_of("regions"), key=str) == [
+    assert decode_topic("out") == [(2, {"id": 2, "n": 7})]
+    (number,) = registry_server.subjects[f"{topic}-out-key"]
+    assert json.loads(registry_server.schemas[number - 1]["schema"]) == "long"
+    assert sorted(decode_topic("regions"), key=str) == [
         ({"id": 7, "region": "north"}, {"id": 7, "region": "north", "n": 1}),
         ({"id": 8, "region": None}, {"id": 8, "region": None, "n": 1}),
     ]
@@ -248,10 +267,15 @@ ENVELOPE = {
 
 
 def test_debezium_in_avro_is_followed(
-    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    kafka: str,
+    topic: str,
+    registry_server: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
-    number = known.add(f"{topic}-value", ENVELOPE)
+    number = registry_server.add(f"{topic}-value", ENVELOPE)
     topics.create(kafka, topic, 1)
 
     def row(n: int, price: str | None) -> dict[str, Any]:
@@ -260,17 +284,17 @@ def test_debezium_in_avro_is_followed(
         cost = None if price is None else Decimal(price)
         return {"id": n, "price": cost, "made": made, "seen": at // 1000, "sold": "2026-03-02T10:00:00Z", "day": n}
 
-    def told(op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> bytes:
+    def change(op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> bytes:
         envelope = {"before": before, "after": after, "source": {"lsn": 1}, "op": op, "ts_ms": None}
-        return written(ENVELOPE, envelope, number)
+        return encode(ENVELOPE, envelope, number)
 
     values = [
-        told("r", None, row(1, "1.50")), told("c", None, row(2, None)), told("c", None, row(3, "3.00")),
-        told("u", row(1, "1.50"), row(1, "-99.25")), told("d", row(3, "3.00"), None), None, b"broken",
+        change("r", None, row(1, "1.50")), change("c", None, row(2, None)), change("c", None, row(3, "3.00")),
+        change("u", row(1, "1.50"), row(1, "-99.25")), change("d", row(3, "3.00"), None), None, b"broken",
     ]  # fmt: skip
     topics.send(kafka, topic, [topics.Record(b"k", value) for value in values])
     columns = "id INT, price DECIMAL(9,2), made TIMESTAMP, seen TIMESTAMP, sold TIMESTAMP, day DATE, PRIMARY KEY (id)"
-    text = source(kafka, topic, f", malformed 'drop'{options(known)}", columns)
+    text = source(kafka, topic, f", malformed 'drop'{options(registry_server)}", columns)
     table = text.replace("CREATE STREAM", "CREATE TABLE").rstrip(";\n") + " CHANGES FROM debezium;"
     sink = f"CREATE SINK out USING json OPTIONS (path '{tmp_path / 'out'}', changes 'snapshot');"
     run(spark, f"{table} {sink} INSERT INTO out SELECT TABLE * FROM orders;", tmp_path)
@@ -284,49 +308,61 @@ def test_debezium_in_avro_is_followed(
         {"id": 2, "seen": f"{day}.002Z", "sold": f"{day}.000Z", "day": "1970-01-03"},
     ]  # fmt: skip
     other = table.replace("day DATE", "night DATE")
-    found = refused(spark, f"{other} {sink} INSERT INTO out SELECT TABLE * FROM orders;", tmp_path / "other")
+    found = refusal_of(spark, f"{other} {sink} INSERT INTO out SELECT TABLE * FROM orders;", tmp_path / "other")
     assert found.condition == "AVRO_SCHEMA" and "its rows have no `night`" in found.message
 
 
 def test_schemas_that_do_not_fit_are_refused_before_the_start(
-    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    kafka: str,
+    topic: str,
+    registry_server: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
     topics.create(kafka, topic, 1)
     select = f"CREATE SINK j USING json OPTIONS (path '{tmp_path / 'j'}'); INSERT INTO j SELECT STREAM * FROM orders;"
 
-    def told(more: str, columns: str = COLUMNS, rest: str = select) -> Refusal:
-        return refused(spark, source(kafka, topic, more, columns) + rest, tmp_path)
+    def refusal_for(more: str, columns: str = COLUMNS, rest: str = select) -> Refusal:
+        return refusal_of(spark, source(kafka, topic, more, columns) + rest, tmp_path)
 
-    found = told(options(known))
+    found = refusal_for(options(registry_server))
     assert found.condition == "AVRO_SCHEMA" and f"`{topic}-value`" in found.message
     assert "schema.registry.subject" in found.hint
-    known.add(f"{topic}-value", SECOND)
-    found = told(options(known), "number BIGINT, colour STRING")
+    registry_server.add(f"{topic}-value", SECOND)
+    found = refusal_for(options(registry_server), "number BIGINT, colour STRING")
     assert found.condition == "AVRO_SCHEMA" and "no `colour`" in found.message and "`currency`" in found.hint
-    found = told(options(known), "number INT")
+    found = refusal_for(options(registry_server), "number INT")
     assert "`number`: it is long, not INT" in found.message and found.place is not None
-    found = told(options(known).replace("'me'", "'you'"))
+    found = refusal_for(options(registry_server).replace("'me'", "'you'"))
     assert found.condition == "REGISTRY_UNREACHABLE" and "401 (Unauthorized)" in found.message
     assert "hunter22" not in str(WatersmeetError([found]))
-    found = told(options(known).replace(known.url, "http://127.0.0.1:9"))
+    found = refusal_for(options(registry_server).replace(registry_server.url, "http://127.0.0.1:9"))
     assert found.condition == "REGISTRY_UNREACHABLE" and "refused" in found.message
 
-    known.closed.add(f"{topic}-out-value")
+    registry_server.closed.add(f"{topic}-out-value")
     target = f"CREATE SINK out USING kafka OPTIONS (kafka.bootstrap.servers '{kafka}', topic '{topic}-out'"
-    into = f"{target}, partitions '1'{options(known)}); INSERT INTO out SELECT STREAM "
-    found = told(options(known), rest=f"{into} * FROM orders;")
+    into = f"{target}, partitions '1'{options(registry_server)}); INSERT INTO out SELECT STREAM "
+    found = refusal_for(options(registry_server), rest=f"{into} * FROM orders;")
     assert found.condition == "AVRO_SCHEMA" and "incompatible" in found.message
-    found = told(options(known), rest=f"{into} number AS `the number` FROM orders;")
+    found = refusal_for(options(registry_server), rest=f"{into} number AS `the number` FROM orders;")
     assert found.condition == "AVRO_SCHEMA" and "`the number`" in found.message
-    found = told(", value.format 'avro'")
+    found = refusal_for(", value.format 'avro'")
     assert found.condition == "WRONG_OPTION" and "avro.schema" in found.hint
-    found = told(options(known), rest=f"{target}, value.format 'avro'); INSERT INTO out SELECT STREAM * FROM orders;")
+    found = refusal_for(
+        options(registry_server), rest=f"{target}, value.format 'avro'); INSERT INTO out SELECT STREAM * FROM orders;"
+    )
     assert found.condition == "WRONG_OPTION" and "schema.registry.url" in found.hint
 
 
 def test_a_column_that_select_gains_gives_the_subject_a_schema_that_fits(
-    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    kafka: str,
+    topic: str,
+    registry_server: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
     (tmp_path / "in").mkdir()
@@ -335,7 +371,7 @@ def test_a_column_that_select_gains_gives_the_subject_a_schema_that_fits(
         text = f"""
             CREATE STREAM orders (number BIGINT, place STRING) USING json OPTIONS (path '{tmp_path}/in');
             CREATE SINK out USING kafka OPTIONS (
-                kafka.bootstrap.servers '{kafka}', topic '{topic}-new', partitions '1'{options(known)}
+                kafka.bootstrap.servers '{kafka}', topic '{topic}-new', partitions '1'{options(registry_server)}
             );
             INSERT INTO out SELECT STREAM {columns} FROM orders;
         """
@@ -343,8 +379,8 @@ def test_a_column_that_select_gains_gives_the_subject_a_schema_that_fits(
 
     prepare_sink("number")
     prepare_sink("number, place")
-    versions = known.subjects[f"{topic}-new-value"]
-    assert [field["name"] for field in json.loads(known.schemas[versions[-1] - 1]["schema"])["fields"]] == [
+    versions = registry_server.subjects[f"{topic}-new-value"]
+    assert [field["name"] for field in json.loads(registry_server.schemas[versions[-1] - 1]["schema"])["fields"]] == [
         "number", "place",
     ]  # fmt: skip
     with pytest.raises(WatersmeetError, match=r"AVRO_SCHEMA.*the field `one` is new and has no default") as caught:
@@ -356,13 +392,18 @@ def test_a_column_that_select_gains_gives_the_subject_a_schema_that_fits(
 
 
 def test_a_deep_check_makes_no_topic_and_registers_no_schema(
-    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    kafka: str,
+    topic: str,
+    registry_server: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
     topics.create(kafka, topic, 1)
-    known.add(f"{topic}-value", SECOND)
-    told = f"kafka.bootstrap.servers '{kafka}', topic '{topic}-out', partitions '1'{options(known)}"
-    text = source(kafka, topic, options(known)) + f"CREATE SINK out USING kafka OPTIONS ({told}); "
+    registry_server.add(f"{topic}-value", SECOND)
+    told = f"kafka.bootstrap.servers '{kafka}', topic '{topic}-out', partitions '1'{options(registry_server)}"
+    text = source(kafka, topic, options(registry_server)) + f"CREATE SINK out USING kafka OPTIONS ({told}); "
     file = tmp_path / "checked.sql"
 
     def conditions(select: str) -> list[str]:
@@ -372,6 +413,6 @@ def test_a_deep_check_makes_no_topic_and_registers_no_schema(
 
     assert conditions("*") == []
     assert conditions("number AS `the number`") == ["AVRO_SCHEMA"]
-    assert [*known.subjects] == [f"{topic}-value"]
+    assert [*registry_server.subjects] == [f"{topic}-value"]
     # It would be refused if the topic were there.
     topics.create(kafka, f"{topic}-out", 1)

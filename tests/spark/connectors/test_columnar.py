@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.frames import counted
+from tests.spark.frames import count_rows
 
 import watersmeet as ws
 from watersmeet.operators import OPERATORS
@@ -68,7 +68,7 @@ def result(frame: DataFrame, folder: Path) -> Counter[str]:
     out = folder / f"out{len(list(folder.iterdir()))}"
     writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{out}-state")
     writer.trigger(availableNow=True).start(str(out)).awaitTermination()
-    return counted(frame.sparkSession.read.schema(frame.schema).parquet(str(out)).collect())
+    return count_rows(frame.sparkSession.read.schema(frame.schema).parquet(str(out)).collect())
 
 
 def test_workers_read_what_spark_reads(spark: SparkSession, tmp_path: Path) -> None:

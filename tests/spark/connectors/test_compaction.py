@@ -71,7 +71,7 @@ def files_of(shop: Path, sink: str) -> list[str]:
 
 
 @contextmanager
-def crashing(monkeypatch: pytest.MonkeyPatch, method: str, name: str, calls: int) -> Generator[None]:
+def crash_at(monkeypatch: pytest.MonkeyPatch, method: str, name: str, calls: int) -> Generator[None]:
     """Let a step fail after some calls of it, as if the machine had gone down there."""
     count = [0]
     real = getattr(LocalFolder, method)
@@ -106,7 +106,7 @@ def test_compaction_leaves_each_row_once_and_the_query_continues(shop: Path, mon
 
     run_batches(shop, range(6, 8))
     before = {sink: rows_of(shop, sink) for sink in SINKS}
-    with crashing(monkeypatch, "move", merged_files.ROWS, 0):
+    with crash_at(monkeypatch, "move", merged_files.ROWS, 0):
         assert "the machine went down" in watersmeet("compact", shop)
     assert len(rows_of(shop, "lines")) == 1, "the merged file, which has the other rows, is still hidden"
     run_batches(shop, range(8, 9))
@@ -178,13 +178,13 @@ def test_a_crash_at_any_step_loses_and_doubles_no_row(
         folder = LocalFolder(shutil.copytree(written, tmp_path / f"out{number}"))
         sink = Sink("out", format_, {"path": str(folder.path)})
         compaction = Compaction(sink, 9, Sizes(1e6, 1e6), lambda: spark)
-        with crashing(monkeypatch, *step), pytest.raises(OSError, match="the machine went down"):
+        with crash_at(monkeypatch, *step), pytest.raises(OSError, match="the machine went down"):
             compaction.compact()
         visible = [path.name for path in folder.path.iterdir() if path.is_file()]
         assert any("since" in name for name in visible) is (step[1] == merged_files.JOURNAL)
         assert len(visible) == {0: 4, 1: 2, 2: 0, 3: 1}[number]
         # A second crash, while the first one is made good.
-        with crashing(monkeypatch, "delete", merged_files.JOURNAL, 0), pytest.raises(OSError, match="went down"):
+        with crash_at(monkeypatch, "delete", merged_files.JOURNAL, 0), pytest.raises(OSError, match="went down"):
             compaction.compact()
         assert compaction.compact() == (1, 1)
         assert duckdb.execute(f"SELECT a FROM '{folder.path}/*.{format_}' ORDER BY a").fetchall() == [

@@ -25,7 +25,7 @@ CREATE TABLE deep_keyless (id bigint, n text);
 """
 
 
-def told(spark: SparkSession, tmp_path: Path, *lines: str) -> dict[int, tuple[str, str]]:
+def refusals_by_line(spark: SparkSession, tmp_path: Path, *lines: str) -> dict[int, tuple[str, str]]:
     """The condition and the message of what is refused, by the line of the script."""
     script, empty = tmp_path / "q.sql", tmp_path / "empty"
     script.write_text("\n".join(lines))
@@ -44,7 +44,7 @@ def kafka_at(server: str, option: str, topic: str) -> str:
 def test_sources_that_are_not_there(spark: SparkSession, kafka: str, tmp_path: Path) -> None:
     topics.create(kafka, "deep-there", 1)
     names = ("here", "two", "gone", "nowhere")
-    found = told(
+    found = refusals_by_line(
         spark,
         tmp_path,
         f"CREATE STREAM here {COLUMNS} {kafka_at(kafka, 'subscribe', 'deep-there')};",
@@ -91,7 +91,7 @@ def test_sinks_that_are_not_there_or_cannot_take_the_rows(
     lines += [f"CREATE SINK {name} {text};" for name, text in sinks.items()]
     lines += [f"INSERT INTO {name} SELECT TABLE id, max(n) AS n FROM s GROUP BY id;" for name in tables]
     lines += [f"INSERT INTO {name} SELECT STREAM id, n FROM s;" for name in sinks if name not in tables]
-    found = told(spark, tmp_path, *lines)
+    found = refusals_by_line(spark, tmp_path, *lines)
     line = {name: number for number, name in enumerate(sinks, 2)}
     assert {number: condition for number, (condition, _) in found.items()} == {
         line["typed"]: "SINK_UNFIT",

@@ -35,7 +35,7 @@ def values(spark: SparkSession, *records: dict[str, Any] | None) -> DataFrame:
     return spark.createDataFrame([(None if r is None else json.dumps(r),) for r in records], "value STRING").coalesce(1)
 
 
-def told(frame: DataFrame) -> list[tuple[Any, ...]]:
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
     from watersmeet.spark.connectors.malformed import readable_rows
 
     return [tuple(row) for row in readable_rows(frame).collect()]
@@ -61,17 +61,17 @@ RECORDS = (
 def test_with_a_primary_key_debezium_tells_upserts_and_deletes(spark: SparkSession) -> None:
     from watersmeet.spark.connectors.debezium import debezium_changes
 
-    assert told(debezium_changes(KEYED, values(spark, *RECORDS))) == [
+    assert rows_of(debezium_changes(KEYED, values(spark, *RECORDS))) == [
         (1, "a", "+"), (2, "b", "+"), (1, "A", "+"), (2, "b", "-"), (3, "b", "+"), (1, "A", "-"),
     ]  # fmt: skip
     short = {"op": "u", "before": None, "after": customer(1, "x")}
-    assert told(debezium_changes(KEYED, values(spark, short))) == [(1, "x", "+")]
+    assert rows_of(debezium_changes(KEYED, values(spark, short))) == [(1, "x", "+")]
 
 
 def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: SparkSession) -> None:
     from watersmeet.spark.connectors.debezium import debezium_changes
 
-    assert told(debezium_changes(BAG, values(spark, *RECORDS))) == [
+    assert rows_of(debezium_changes(BAG, values(spark, *RECORDS))) == [
         (1, "a", "+"), (2, "b", "+"), (1, "a", "-"), (1, "A", "+"), (2, "b", "-"), (3, "b", "+"), (1, "A", "-"),
     ]  # fmt: skip
 
@@ -99,7 +99,7 @@ def test_a_truncated_table_may_be_ignored(spark: SparkSession) -> None:
     from watersmeet.spark.connectors.debezium import debezium_changes
 
     source = replace(KEYED, options={"debezium.truncate": "ignore"})
-    assert told(debezium_changes(source, values(spark, {"op": "t"}))) == []
+    assert rows_of(debezium_changes(source, values(spark, {"op": "t"}))) == []
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number
         },
     ]
     frame = debezium_changes(source, values(spark, *rows))
-    found = told(frame.selectExpr("at", "CAST(unix_micros(zoned) AS STRING) AS zoned", "day"))
+    found = rows_of(frame.selectExpr("at", "CAST(unix_micros(zoned) AS STRING) AS zoned", "day"))
     assert found == [(datetime(2024, 5, 6, 7, 8, 9, 123000), "1714979289123000", date(2024, 5, 6))] * 2
     [refusal] = Debezium(replace(source, options={"debezium.time": "days"})).check()
     assert refusal.condition == "WRONG_OPTION"
@@ -139,13 +139,13 @@ def test_delta_tells_rows_before_and_after(spark: SparkSession) -> None:
         (1, "b", "delete", 3),
     ]
     frame = spark.createDataFrame(rows, "id INT, name STRING, _change_type STRING, _commit_version BIGINT").coalesce(1)
-    assert told(delta_changes(BAG, frame)) == [(1, "a", "+"), (1, "a", "-"), (1, "b", "+"), (1, "b", "-")]
+    assert rows_of(delta_changes(BAG, frame)) == [(1, "a", "+"), (1, "a", "-"), (1, "b", "+"), (1, "b", "-")]
     # By key, what comes in a version does so after what goes in it.
-    assert told(delta_changes(KEYED, frame)) == [
+    assert rows_of(delta_changes(KEYED, frame)) == [
         (1, "a", "+", 3), (1, "a", "-", 4), (1, "b", "+", 5), (1, "b", "-", 6),
     ]  # fmt: skip
     without = frame.drop("_commit_version")
-    assert told(delta_changes(KEYED, without)) == [(1, "a", "+"), (1, "b", "+"), (1, "b", "-")]
+    assert rows_of(delta_changes(KEYED, without)) == [(1, "a", "+"), (1, "b", "+"), (1, "b", "-")]
     wrong = spark.createDataFrame([(1, "a", "merge")], "id INT, name STRING, _change_type STRING")
     with pytest.raises(Exception, match="WRONG_CHANGE"):
         delta_changes(KEYED, wrong).collect()
@@ -169,14 +169,16 @@ def test_a_record_without_a_value_deletes_the_row_of_its_key(spark: SparkSession
         (b"1", '{"id": 1, "name": "a"}'), (b"2", '{"name": "key alone"}'), (b'{"id": 3}', None),
         (b'{"schema": {}, "payload": {"id": 4}}', None), (b"5", None),
     )  # fmt: skip
-    assert [row[:2] + row[3:] for row in told(decode_records(TOPIC, frame))] == [
+    assert [row[:2] + row[3:] for row in rows_of(decode_records(TOPIC, frame))] == [
         (1, "a", "+"), (2, "key alone", "+"), (3, None, "-"), (4, None, "-"), (5, None, "-"),
     ]  # fmt: skip
     both = replace(TOPIC, primary_key=("id", "name"))
     key = b'{"id": 6, "name": "x"}'
-    assert told(decode_records(both, records(spark, (key, None))).drop("_key")) == [(6, "x", "-")]
+    assert rows_of(decode_records(both, records(spark, (key, None))).drop("_key")) == [(6, "x", "-")]
     bag = replace(TOPIC, primary_key=())
-    assert told(decode_records(bag, records(spark, (b"1", None), (b"1", '{"id": 1}'))).drop("_key")) == [(1, None, "+")]
+    assert rows_of(decode_records(bag, records(spark, (b"1", None), (b"1", '{"id": 1}'))).drop("_key")) == [
+        (1, None, "+")
+    ]
     stream = decode_records(replace(TOPIC, kind="stream", primary_key=()), frame)
     assert stream.columns[:3] == ["id", "name", "_key"] and stream.count() == 5
 
@@ -276,7 +278,7 @@ def test_a_given_frame_of_changes_is_read_as_its_feed(spark: SparkSession) -> No
 
     sql = "CREATE TABLE c (id INT, name STRING, PRIMARY KEY (id)) CHANGES FROM debezium; SELECT TABLE * FROM c;"
     frames = read_sources(spark, read_script(sql), {"c": values(spark, RECORDS[0])})
-    assert told(frames["c"]) == [(1, "a", "+")]
+    assert rows_of(frames["c"]) == [(1, "a", "+")]
     with pytest.raises(WatersmeetError, match="SCHEMA_MISMATCH"):
         read_sources(spark, read_script(sql), {"c": spark.range(1)})
 
@@ -304,11 +306,11 @@ def test_debezium_records_become_a_snapshot_and_a_static_table_joins(spark: Spar
     CREATE SINK now USING parquet OPTIONS (path '{folder}/now', changes 'snapshot');
     INSERT INTO now SELECT TABLE c.id, c.name, l.country FROM c LEFT JOIN l ON c.id = l.id;"""
     run(spark, tmp_path, sql)
-    assert sorted(told(spark.read.parquet(str(tmp_path / "now/current")))) == [(1, "A", "DE"), (2, "b", None)]
+    assert sorted(rows_of(spark.read.parquet(str(tmp_path / "now/current")))) == [(1, "A", "DE"), (2, "b", None)]
     # What is static is read once.
     arrive(tmp_path, 2, records=RECORDS[3:-1], countries=[{"id": 2, "country": "IT"}])
     run(spark, tmp_path, sql)
-    assert told(spark.read.parquet(str(tmp_path / "now/current"))) == [(3, "b", "FR")]
+    assert rows_of(spark.read.parquet(str(tmp_path / "now/current"))) == [(3, "b", "FR")]
     arrive(tmp_path, 3, records=[{"op": "t"}])
     with pytest.raises(WatersmeetError) as caught:
         run(spark, tmp_path, sql)
@@ -349,7 +351,7 @@ INSERT INTO looked SELECT STREAM s.n, c.name FROM s JOIN c ON s.id = c.id;
 """
 
 
-def looked_up(folder: Path) -> list[tuple[int, str]]:
+def sink_rows(folder: Path) -> list[tuple[int, str]]:
     lines = [line for file in (folder / "looked").glob("*.json") for line in file.read_text().splitlines()]
     return sorted((row["n"], row["name"]) for row in map(json.loads, lines))
 
@@ -359,10 +361,10 @@ def test_stream_rows_wait_until_the_table_is_loaded(spark: SparkSession, tmp_pat
     arrive(tmp_path, 2, c=[customer(1, "b"), customer(2, "c")])
     run(spark, tmp_path, LOOKUP)
     # Together, the first batch would have met the first file alone.
-    assert looked_up(tmp_path) == [(1, "b"), (2, "c")]
+    assert sink_rows(tmp_path) == [(1, "b"), (2, "c")]
     arrive(tmp_path, 3, s=[{"id": 2, "n": 3}])
     run(spark, tmp_path, LOOKUP)
-    assert looked_up(tmp_path) == [(1, "b"), (2, "c"), (3, "c")]
+    assert sink_rows(tmp_path) == [(1, "b"), (2, "c"), (3, "c")]
 
 
 def test_a_running_query_lets_rows_go_once_the_table_is_loaded(spark: SparkSession, tmp_path: Path) -> None:
@@ -383,7 +385,7 @@ def test_a_running_query_lets_rows_go_once_the_table_is_loaded(spark: SparkSessi
                 is_interrupted=lambda: sum(batch.rows_out for batch in batches) == 2,
             ),
         )
-    assert looked_up(tmp_path) == [(1, "b"), (2, "c")]
+    assert sink_rows(tmp_path) == [(1, "b"), (2, "c")]
     # Once it is loaded, it does not load again.
     assert news[0] == "looked: loading c: 1 row so far." and news[-1] == "looked: c loaded, 3 rows."
 
@@ -391,7 +393,7 @@ def test_a_running_query_lets_rows_go_once_the_table_is_loaded(spark: SparkSessi
 # How far tables are
 
 
-def reported(table: int, stream: int = 1, **offsets: object) -> dict[str, Any]:
+def progress_of(table: int, stream: int = 1, **offsets: object) -> dict[str, Any]:
     return {
         "sources": [{"numInputRows": table + stream, **offsets}],
         "observedMetrics": {"watersmeet.table:c": {"rows": table}} if table else {},
@@ -401,9 +403,9 @@ def reported(table: int, stream: int = 1, **offsets: object) -> dict[str, Any]:
 def test_a_table_is_loaded_when_a_batch_has_no_row_of_it_or_there_is_none_at_all() -> None:
     from watersmeet.spark.connectors.static import Loading
 
-    for last in (reported(0), reported(0, stream=0)):
+    for last in (progress_of(0), progress_of(0, stream=0)):
         loading = Loading((replace(TOPIC, options={"maxFilesPerTrigger": "1"}),))
-        for one in (reported(5), reported(7), reported(1)):
+        for one in (progress_of(5), progress_of(7), progress_of(1)):
             loading.take(one)
             assert not loading.is_done
         loading.take(last)
@@ -414,9 +416,9 @@ def test_without_a_limit_the_second_batch_has_all_that_was_there() -> None:
     from watersmeet.spark.connectors.static import Loading
 
     loading = Loading((TOPIC,))
-    loading.take(reported(5))
+    loading.take(progress_of(5))
     assert not loading.is_done
-    loading.take(reported(5))
+    loading.take(progress_of(5))
     assert loading.is_done
 
 
@@ -426,7 +428,7 @@ def test_a_topic_that_never_stops_is_loaded_when_it_is_read_as_far_as_it_went_at
     loading = Loading((replace(TOPIC, options={"subscribe": "c", "maxOffsetsPerTrigger": "5"}),))
     for end, latest in (((5, 2), (9, 2)), ((8, 2), (50, 20))):
         offsets = [{"c": {"0": a, "1": b}, "other": {"0": 1}} for a, b in (end, latest)]
-        loading.take(reported(5, endOffset=offsets[0], latestOffset=offsets[1]))
+        loading.take(progress_of(5, endOffset=offsets[0], latestOffset=offsets[1]))
         assert not loading.is_done
-    loading.take(reported(5, endOffset={"c": {"0": 9, "1": 7}}, latestOffset={"c": {"0": 90, "1": 70}}))
+    loading.take(progress_of(5, endOffset={"c": {"0": 9, "1": 7}}, latestOffset={"c": {"0": 90, "1": 70}}))
     assert loading.is_done

@@ -83,7 +83,7 @@ def only_once(rows: Counter[str]) -> bool:
 # A batch into a folder
 
 
-def written(spark: SparkSession, folder: Path, format_: str, **options: str) -> Callable[[int, list[int]], None]:
+def batch_writer(spark: SparkSession, folder: Path, format_: str, **options: str) -> Callable[[int, list[int]], None]:
     """What writes rows as a batch, as a query that has just started does."""
     sink = Sink("out", format_, {"path": str(folder), **options})
 
@@ -111,7 +111,7 @@ def read(folder: Path, format_: str) -> list[str]:
 @pytest.mark.parametrize("format_", ["csv", "json", "orc", "parquet", "text"])
 def test_a_repeated_batch_takes_the_place_of_its_files(spark: SparkSession, tmp_path: Path, format_: str) -> None:
     folder = tmp_path / "out"
-    write = written(spark, folder, format_, **({"compression": "gzip"} if format_ == "json" else {}))
+    write = batch_writer(spark, folder, format_, **({"compression": "gzip"} if format_ == "json" else {}))
     write(0, [1, 2, 2])
     write(1, [3, 4])
     write(1, [5, 6, 7])
@@ -127,7 +127,7 @@ def test_any_file_system_of_hadoops_will_do(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "folder_of", HadoopStorage)
-    write = written(spark, tmp_path / "a folder", "json")
+    write = batch_writer(spark, tmp_path / "a folder", "json")
     write(0, [1])
     write(1, [2])
     write(1, [3])
@@ -138,7 +138,7 @@ def test_any_file_system_of_hadoops_will_do(
 
 
 @contextmanager
-def crashing(monkeypatch: pytest.MonkeyPatch, method: str, name: str, calls: int) -> Generator[None]:
+def crash_at(monkeypatch: pytest.MonkeyPatch, method: str, name: str, calls: int) -> Generator[None]:
     """Let a step fail after some calls of it, as if the machine had gone down there: nothing after it happens."""
     done = [0]
     real = getattr(LocalFolder, method)
@@ -172,7 +172,7 @@ def test_every_row_is_there_once_after_a_crash_at_any_step(
     assert run(project) == ""
     arrive(project, 2)
     for step in STEPS:
-        with crashing(monkeypatch, *step):
+        with crash_at(monkeypatch, *step):
             assert "the machine went down" in run(project), step
         assert only_once(rows_in(project / "out")), step
     arrive(project, 3)
@@ -232,15 +232,15 @@ def test_a_folder_of_another_run_format_or_query_is_refused_and_the_hint_works(p
 @pytest.mark.usefixtures("spark")
 def test_an_emptied_folder_is_anybodys(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    written(spark, folder, "json")(0, [1])
+    batch_writer(spark, folder, "json")(0, [1])
     owner = folder / files.OWNER
     for text in ("{", "[]", '{"name": "x"}'):
         owner.write_text(text)
         with pytest.raises(WatersmeetError, match="FOLDER_OF_ANOTHER_SINK"):
-            written(spark, folder, "json")(1, [1])
+            batch_writer(spark, folder, "json")(1, [1])
     for file in folder.glob("*.json"):
         file.unlink()
-    written(spark, folder, "csv")(0, [2])
+    batch_writer(spark, folder, "csv")(0, [2])
     assert read(folder, "csv") == ["row 2"] and json.loads(owner.read_text())["format"] == "csv"
 
 
@@ -263,7 +263,7 @@ def test_a_folder_of_sparks_own_sink_is_continued(spark: SparkSession, tmp_path:
     # What a batch left behind that was killed: no row of it counts.
     (folder / "part-00000-11111111-2222-3333-4444-555555555555-c000.json").write_text('{"a": "row 3"}\n')
     (folder / "of mine.json").write_text('{"a": "row 99"}\n')
-    write = written(spark, folder, "json")
+    write = batch_writer(spark, folder, "json")
     with pytest.raises(WatersmeetError, match="SINK_OF_ANOTHER_CHECKPOINT"):
         write(10, [10])
     write(11, [11])
@@ -280,7 +280,7 @@ def test_a_folder_of_folders_is_continued(spark: SparkSession, tmp_path: Path) -
     for number in range(3):
         frame = spark.createDataFrame([(f"row {number}",)], "a STRING")
         frame.write.json(str(folder / f"_batch={number}"))
-    write = written(spark, folder, "json")
+    write = batch_writer(spark, folder, "json")
     write(2, [7])
     assert Counter(read(folder, "json")) == Counter(["row 0", "row 1", "row 7"])
     assert spark.read.json(str(folder)).columns == ["a"]

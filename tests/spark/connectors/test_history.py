@@ -67,10 +67,10 @@ def run(spark: SparkSession, folder: Path, text: str, trigger: Trigger, stop_aft
 
 def pairs(folder: Path, name: str = "seen") -> list[tuple[int, int | None]]:
     """What the sink has."""
-    return sorted((row["id"], row.get("next")) for row in written(folder / name))
+    return sorted((row["id"], row.get("next")) for row in sink_rows(folder / name))
 
 
-def written(folder: Path) -> list[dict[str, Any]]:
+def sink_rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of a sink."""
     return [json.loads(line) for file in folder.glob("*.json") for line in file.read_text().splitlines()]
 
@@ -149,7 +149,7 @@ def test_a_history_is_read_by_a_new_query_of_a_running_script(
     topics.send_rows(kafka, "orders", map(order, range(18, 24)), 1)
     both = run(spark, tmp_path, first + second, "end")
     assert {(b.query, b.phase) for b in both} == {("hourly", ""), ("largest", "history"), ("largest", "")}
-    amounts = {name: [row["amount"] for row in written(tmp_path / name)] for name in ("hourly", "largest")}
+    amounts = {name: [row["amount"] for row in sink_rows(tmp_path / name)] for name in ("hourly", "largest")}
     assert amounts == {"hourly": [6.0] * 4, "largest": [1.0] * 4}
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.frames import counted, rows_of
+from tests.spark.frames import count_rows, rows_of
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
@@ -110,7 +110,7 @@ def test_a_run_leaves_files_to_spark_once_it_must(spark: SparkSession, tmp_path:
     news: list[str] = []
     batches = 0
 
-    def seen(progress: object) -> None:
+    def on_progress(progress: object) -> None:
         nonlocal batches
         batches += 1
         if batches == 1:
@@ -124,13 +124,13 @@ def test_a_run_leaves_files_to_spark_once_it_must(spark: SparkSession, tmp_path:
             spark=spark,
             storage=tmp_path / "storage",
             trigger="continuous",
-            listeners=Listeners(on_progress=seen, on_news=news.append, is_interrupted=lambda: batches > 1),
+            listeners=Listeners(on_progress=on_progress, on_news=news.append, is_interrupted=lambda: batches > 1),
         )
     assert any("late is read by Spark from now on: its column `w` is INT32 (Date)" in line for line in news)
     run(spark, text, tmp_path)
     found = spark.read.parquet(str(tmp_path / "out" / "late")).select("id", "v", "w")
     expected = spark.read.schema("id BIGINT, v STRING, w TIMESTAMP_NTZ").parquet(str(tmp_path / "late"))
-    assert counted(found.collect()) == counted(expected.collect())
+    assert count_rows(found.collect()) == count_rows(expected.collect())
     assert found.count() == 3
 
 

@@ -56,7 +56,7 @@ def run(spark: SparkSession, text: str, folder: Path, trigger: Trigger = "availa
     return seen
 
 
-def refused(spark: SparkSession, text: str, folder: Path) -> Refusal:
+def refusal_of(spark: SparkSession, text: str, folder: Path) -> Refusal:
     with pytest.raises(WatersmeetError) as raised:
         run(spark, text, folder)
     return raised.value.refusals[0]
@@ -100,7 +100,7 @@ def test_malformed_values_and_keys_are_reported_with_their_place(
         (f"{topic}, partition 1, offset 0", "`n` is INT and the text has many", '{"id": 2, "n": "many"}'),
         (f"{topic}, partition 1, offset 1", "its key is a long of 8 bytes and has 3", '{"id": 3, "n": 3}'),
     ])  # fmt: skip
-    found = refused(spark, f"{declared}{sinks}{query};".replace("/result'", "/other'"), tmp_path / "other")
+    found = refusal_of(spark, f"{declared}{sinks}{query};".replace("/result'", "/other'"), tmp_path / "other")
     assert f"{topic}, partition " in found.message and "malformed 'drop'" in found.hint
     dropped = f"{declared}{sinks}{query};".replace("key.format", "malformed 'drop', key.format")
     run(spark, dropped.replace("/result'", "/third'"), tmp_path / "dropped")
@@ -135,13 +135,13 @@ def test_topics_and_servers_that_are_not_there(spark: SparkSession, kafka: str, 
     declared = source(kafka, topic, ", value.format 'json'")
     shown = "CREATE SINK result USING noop;\n"
     query = "INSERT INTO result SELECT STREAM e.id, e.n FROM events e;"
-    found = refused(spark, f"{declared}{shown}{query}", tmp_path)
+    found = refusal_of(spark, f"{declared}{shown}{query}", tmp_path)
     assert (found.condition, found.message) == ("UNKNOWN_TOPIC", f"Kafka has no topic `{topic}` at {kafka}.")
     topics.create(kafka, topic)
     topics.send_rows(kafka, topic, [{"id": 1, "n": 1}])
-    found = refused(spark, f"{declared}{sink(kafka, f'{topic}-none')}{query}", tmp_path / "second")
+    found = refusal_of(spark, f"{declared}{sink(kafka, f'{topic}-none')}{query}", tmp_path / "second")
     assert (found.condition, found.message) == ("UNKNOWN_TOPIC", f"Kafka has no topic `{topic}-none` at {kafka}.")
-    found = refused(spark, f"{declared.replace(kafka, '127.0.0.1:1')}{shown}{query}", tmp_path / "third")
+    found = refusal_of(spark, f"{declared.replace(kafka, '127.0.0.1:1')}{shown}{query}", tmp_path / "third")
     assert found.condition == "BROKER_UNREACHABLE"
     assert time.monotonic() - begun < 40
 
@@ -193,12 +193,12 @@ def test_a_batch_is_written_once_whenever_it_fails(
 
     write, send = Transactions.write, Transactions._send
 
-    def killed_after(self: Transactions, batch: DataFrame, number: int) -> None:
+    def fail_after(self: Transactions, batch: DataFrame, number: int) -> None:
         write(self, batch, number)
         if number == 0:
             raise RuntimeError("killed between the transaction and Spark's commit")
 
-    def killed_within(self: Transactions, producer: Any, batch: DataFrame, number: int) -> None:
+    def fail_within(self: Transactions, producer: Any, batch: DataFrame, number: int) -> None:
         if number == 1:
             producer.begin_transaction()
             for _ in range(2):
@@ -209,14 +209,14 @@ def test_a_batch_is_written_once_whenever_it_fails(
 
     made = sink(kafka, topic, ", delivery 'exactly_once', partitions '2'")
     text = f"{in_files}{made}INSERT INTO result SELECT STREAM e.id, e.n FROM events e;"
-    monkeypatch.setattr(Transactions, "write", killed_after)
-    assert "killed between" in refused(spark, text, tmp_path).message
+    monkeypatch.setattr(Transactions, "write", fail_after)
+    assert "killed between" in refusal_of(spark, text, tmp_path).message
     assert sorted(one.row["id"] for one in topics.read(kafka, topic)) == [0, 1]
     monkeypatch.setattr(Transactions, "write", write)
-    monkeypatch.setattr(Transactions, "_send", killed_within)
+    monkeypatch.setattr(Transactions, "_send", fail_within)
     # No one is left who would end the transaction.
     monkeypatch.setattr(Transactions, "_give_up", lambda self: setattr(self, "_producer", None))
-    assert "killed within" in refused(spark, text, tmp_path).message
+    assert "killed within" in refusal_of(spark, text, tmp_path).message
     monkeypatch.setattr(Transactions, "_send", send)
     run(spark, text, tmp_path)
     assert sorted(one.row["id"] for one in topics.read(kafka, topic)) == [0, 1, 2, 3, 4, 5]
@@ -224,7 +224,7 @@ def test_a_batch_is_written_once_whenever_it_fails(
     for name in ("2", ".2.crc"):
         (tmp_path / "storage" / "checkpoints" / "result" / "commits" / name).unlink(missing_ok=True)
     topics.forget_groups(kafka, "watersmeet-result-")
-    found = refused(spark, text, tmp_path)
+    found = refusal_of(spark, text, tmp_path)
     expected = Refusal("BATCH_NOT_KNOWN", {"topic": topic, "number": "2", "name": "result"})
     assert expected.message in found.message and found.hint == expected.hint
     run(spark, text.replace("exactly_once", "at_least_once"), tmp_path)
@@ -252,18 +252,18 @@ def test_metadata_of_records_can_be_named_and_a_query_begins_at_the_given_place(
         ]
         topics.send(kafka, f"{topic}-{name}", records)
 
-    def found(start: str, folder: str) -> list[dict[str, Any]]:
+    def rows_from(start: str, folder: str) -> list[dict[str, Any]]:
         place = tmp_path / folder
         run(spark, SOURCE.format(kafka=kafka, topic=topic, start=start, folder=place), place)
         return sorted(rows_of(place / "result"), key=lambda row: row["v"])
 
-    everything = found("startingOffsets 'earliest'", "all")
+    everything = rows_from("startingOffsets 'earliest'", "all")
     assert [row["v"] for row in everything] == ["a0", "a1", "a2", "b0", "b1", "b2"]
     told = {"topic": f"{topic}-b", "part": 0, "o": 1, "t": 1_700_000_001_000, "h": "n=1", "_key": "k", "v": "b1"}
     assert everything[4] == told
-    assert [row["v"] for row in found("startingTimestamp '1700000001500'", "time")] == ["a2", "b2"]
+    assert [row["v"] for row in rows_from("startingTimestamp '1700000001500'", "time")] == ["a2", "b2"]
     offsets = json.dumps({f"{topic}-a": {"0": 1}, f"{topic}-b": {"0": -1}})
-    assert [row["v"] for row in found(f"startingOffsets '{offsets}'", "offsets")] == ["a1", "a2"]
+    assert [row["v"] for row in rows_from(f"startingOffsets '{offsets}'", "offsets")] == ["a1", "a2"]
 
 
 def test_every_partition_has_a_watermark_of_its_own(

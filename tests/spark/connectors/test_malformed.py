@@ -446,7 +446,7 @@ def test_malformed_rows_of_a_table_that_never_changes_stop_the_query_or_are_coun
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.json").write_text(text)
 
-    def declared(option: str) -> str:
+    def script_of(option: str) -> str:
         return f"""
         CREATE TABLE c (id INT, name STRING, PRIMARY KEY (id))
             USING json OPTIONS (path '{tmp_path}/c', static 'true'{option});
@@ -460,11 +460,11 @@ def test_malformed_rows_of_a_table_that_never_changes_stop_the_query_or_are_coun
         """
 
     with pytest.raises(WatersmeetError, match="line 2") as caught:
-        run(spark, tmp_path / "x", declared("") + ";", "failing")
+        run(spark, tmp_path / "x", script_of("") + ";", "failing")
     assert {refusal.condition for refusal in caught.value.refusals} == {"QUERY_FAILED"}
-    seen = run(spark, tmp_path / "x", declared(", malformed 'drop'") + " MALFORMED INTO unread;")
+    seen = run(spark, tmp_path / "x", script_of(", malformed 'drop'") + " MALFORMED INTO unread;")
     (tmp_path / "s/2.json").write_text('{"id": 1}\n')
-    seen += run(spark, tmp_path / "x", declared(", malformed 'drop'") + " MALFORMED INTO unread;")
+    seen += run(spark, tmp_path / "x", script_of(", malformed 'drop'") + " MALFORMED INTO unread;")
     counted = Counter[str]()
     for one in seen:
         counted[one.query] += one.malformed

@@ -39,7 +39,7 @@ def run(spark: SparkSession, text: str, folder: Path) -> None:
     run_script(script, spark=spark, storage=folder / "storage", trigger="available_now")
 
 
-def refused(spark: SparkSession, text: str, folder: Path) -> Refusal:
+def refusal_of(spark: SparkSession, text: str, folder: Path) -> Refusal:
     with pytest.raises(WatersmeetError) as raised:
         run(spark, text, folder)
     return raised.value.refusals[0]
@@ -58,7 +58,7 @@ def order(number: int) -> Any:
 def test_messages_come_and_go_and_what_is_none_is_separated(
     spark: SparkSession, kafka: str, topic: str, tmp_path: Path
 ) -> None:
-    file = protobuf_messages.written(tmp_path)
+    file = protobuf_messages.write_descriptors(tmp_path)
     said = ORDER(said=0)
     said.note.value = "is there"
     sent = [order(0), order(2), said]
@@ -91,20 +91,20 @@ def test_messages_come_and_go_and_what_is_none_is_separated(
         ("3", "its bytes are not a shop.Order"), ("4", "its bytes are not a shop.Order"), ("5", "it has no value"),
     }  # fmt: skip
 
-    def told(columns: str, select: str = "*", message: str = "shop.Order") -> Refusal:
+    def refusal_for(columns: str, select: str = "*", message: str = "shop.Order") -> Refusal:
         sink = f"CREATE SINK out USING kafka OPTIONS (topic '{topic}-o', {write} '{message}');"
         source = orders.replace(COLUMNS, columns).replace("'earliest'", "'earliest', malformed 'drop'")
-        return refused(spark, f"{source}{sink} INSERT INTO out SELECT STREAM {select} FROM orders;", tmp_path / "no")
+        return refusal_of(spark, f"{source}{sink} INSERT INTO out SELECT STREAM {select} FROM orders;", tmp_path / "no")
 
-    wrong = told("a_int64 BIGINT, colour STRING")
+    wrong = refusal_for("a_int64 BIGINT, colour STRING")
     assert wrong.condition == "PROTOBUF_MESSAGE" and "shop.Order has no `colour`" in wrong.message
     assert "`a_int64`" in wrong.hint and wrong.place is not None
-    assert "`a_int64`: it is int64, read as BIGINT, not INT" in told("a_int64 INT").message
-    wrong = told(COLUMNS, message="shop.Oder")
+    assert "`a_int64`: it is int64, read as BIGINT, not INT" in refusal_for("a_int64 INT").message
+    wrong = refusal_for(COLUMNS, message="shop.Oder")
     assert "no message `shop.Oder`" in wrong.message and "did you mean `shop.Order`?" in wrong.hint
-    wrong = told(COLUMNS, "a_int64 AS id", "old.Stock")
+    wrong = refusal_for(COLUMNS, "a_int64 AS id", "old.Stock")
     assert "`id`: the message requires it, but the column may be NULL" in wrong.message
-    wrong = told(COLUMNS, "a_int64 - 1 AS a_uint32")
+    wrong = refusal_for(COLUMNS, "a_int64 - 1 AS a_uint32")
     reason = "`a_uint32` is uint32 but gets -1"
     expected = Refusal("PROTOBUF_VALUE", {"name": "out", "message": "shop.Order", "reason": reason})
     assert expected.message in wrong.message and wrong.hint == expected.hint

@@ -43,7 +43,7 @@ LAST_FLOAT, LAST_DOUBLE = 2**128 - 2**103, 2**1024 - 2**970
 
 @dataclass(frozen=True)
 class Case:
-    """A text for a value of a type, and what it is: the text of the value as `shown` has it, or MALFORMED."""
+    """A text for a value of a type, and what it is: the text of the value as `text_of` has it, or MALFORMED."""
 
     type: str
     text: str
@@ -68,14 +68,14 @@ def fractions(die: random.Random) -> Iterator[Case]:
         powers = [f"{die.choice('-+').strip('+')}{die.randrange(1, 10)}.5e{die.randrange(-60, 420)}" for _ in range(30)]
         for text in ("0.0", "1.5", "1e400", "-1e400", "1E+39", "1e308", "1.7976931348623157e308", *around, *powers):
             exact = Fraction(text)
-            yield Case(type_, text, False, repr(_rounded(exact, type_)) if abs(exact) < first else MALFORMED)
+            yield Case(type_, text, False, repr(_round(exact, type_)) if abs(exact) < first else MALFORMED)
         yield Case(type_, "NaN", True, "nan")
         yield Case(type_, "x1", True, MALFORMED)
         for text in ("Infinity", "-Infinity"):
             yield Case(type_, text, True, repr(float(text)))
 
 
-def _rounded(exact: Fraction, type_: str) -> float:
+def _round(exact: Fraction, type_: str) -> float:
     """The nearest number of a type, of a FLOAT too: none of those here is half-way between two."""
     if type_ == "DOUBLE":
         return float(exact)
@@ -154,7 +154,7 @@ def binaries(die: random.Random) -> Iterator[Case]:
     yield Case("BINARY", "!", True, MALFORMED)
 
 
-def shown(value: Column, type_: str) -> Column:
+def text_of(value: Column, type_: str) -> Column:
     """A value as a text that only this value has."""
     match type_:
         case "TIMESTAMP" | "TIMESTAMP_NTZ":
@@ -183,13 +183,13 @@ WRAPS = {"{}": "{}", NESTED: '[{{"m": {{"k": {}}}}}]'}
 """The types around a type, and the JSON around its value."""
 
 
-def inside(column: Column, wrap: str) -> Column:
+def innermost(column: Column, wrap: str) -> Column:
     return column[0]["m"]["k"] if wrap == NESTED else column
 
 
 def check(frame: DataFrame, columns: dict[tuple[str, str], str], cases: list[Case]) -> None:
     """Compare what was read with what is expected of each case; the row of a case has its number as ``id``."""
-    values = [shown(inside(F.col(name), wrap), type_) for (type_, wrap), name in columns.items()]
+    values = [text_of(innermost(F.col(name), wrap), type_) for (type_, wrap), name in columns.items()]
     found = {row[0]: tuple(row)[1:] for row in frame.select("id", F.coalesce(*values), "`#reason`").collect()}
     assert found.keys() == set(range(len(cases)))
     wrong: list[tuple[Case, Any]] = []

@@ -143,7 +143,7 @@ class Query:
         )
         return news
 
-    def refused(self, ahead: SinkAhead = "refuse") -> Refusal:
+    def refusal(self, ahead: SinkAhead = "refuse") -> Refusal:
         with pytest.raises(WatersmeetError) as raised:
             self.run(ahead)
         return raised.value.refusals[0]
@@ -185,7 +185,7 @@ def test_an_older_copy_of_the_checkpoint_loses_no_rows(query: Query) -> None:
         query.run()
         assert query.rows == [(0, 0), (1, 1), (2, 2)]
         return
-    refusal = query.refused()
+    refusal = query.refusal()
     assert refusal.condition == "SINK_AHEAD_OF_CHECKPOINT"
     assert "it has batch 1, and the checkpoint ends at batch 0" in refusal.message
     assert query.rows == before, "nothing was changed"
@@ -195,7 +195,7 @@ def test_an_older_copy_of_the_checkpoint_loses_no_rows(query: Query) -> None:
         assert query.rows == [(0, 0), (1, 1), (2, 2)]
     else:
         assert "--sink-resume" not in refusal.hint
-        assert query.refused("rewind") == refusal, "it cannot be rewound exactly"
+        assert query.refusal("rewind") == refusal, "it cannot be rewound exactly"
 
 
 @pytest.mark.parametrize("query", ["files", "snapshot", "postgres-upsert"], indirect=True)
@@ -209,7 +209,7 @@ def test_a_trial_on_an_imported_checkpoint_does_not_touch_the_sinks_of_productio
     import_checkpoint(archive, query.folder / "trial", query.folder)
     put(query.folder, 1, (1, 1))
     storage, query.storage = query.storage, "trial"
-    refusal = query.refused()
+    refusal = query.refusal()
     assert "written by a run with another checkpoint" in refusal.message
     assert query.rows == [(0, 0)]
     query.storage = storage
@@ -344,7 +344,7 @@ def test_a_table_that_is_behind_its_checkpoint_is_refused(spark: SparkSession, p
         behind = "UPDATE watersmeet_batches SET batch = 0 WHERE query = %s"
         connection.execute(behind, (f"out into {query.name}",))
     put(tmp_path, 2, (2, 2))
-    refusal = query.refused()
+    refusal = query.refusal()
     assert refusal.condition == "SINK_BEHIND_CHECKPOINT" and "ends at batch 0" in refusal.message
     # What the hint says is enough, for those who have put the rows right.
     with psycopg.connect(postgres) as connection:
@@ -380,7 +380,7 @@ def test_the_first_batch_is_not_written_twice_when_kafka_has_forgotten_it(query:
     for name in ("0", ".0.crc"):
         (query.checkpoint / "commits" / name).unlink(missing_ok=True)
     forget_groups(query.address, "watersmeet-out-")
-    assert "batch 0 may already be in the topic" in query.refused().message
+    assert "batch 0 may already be in the topic" in query.refusal().message
     assert query.rows == [(0, 0)]
 
 

@@ -42,7 +42,7 @@ def changes(spark: SparkSession, *rows: Change) -> DataFrame:
     return spark.createDataFrame([*rows], "id INT, name STRING, _change STRING")
 
 
-def folded(batches: Sequence[Sequence[Change]]) -> Counter[tuple[int | None, str | None]]:
+def fold(batches: Sequence[Sequence[Change]]) -> Counter[tuple[int | None, str | None]]:
     """The table after batches of changes."""
     table = Counter[tuple[int | None, str | None]]()
     for id_, name, sign in (change for batch in batches for change in batch):
@@ -109,7 +109,7 @@ def test_a_snapshot_holds_the_table_as_it_is(spark: SparkSession, tmp_path: Path
         for _ in range(2 if number == 1 else 1):
             one.write(changes(spark, *batch), number, "run")
         found = spark.read.parquet(str(tmp_path / "table" / "current"))
-        assert Counter(map(tuple, found.collect())) == folded(batches[: number + 1]), number
+        assert Counter(map(tuple, found.collect())) == fold(batches[: number + 1]), number
     assert sorted(p.name for p in (tmp_path / "table").glob("_version-*")) == ["_version-1-run", "_version-3-run"]
 
 
@@ -164,7 +164,7 @@ def test_rows_are_put_in_replaced_and_deleted_by_key(spark: SparkSession, postgr
     ]
     for number, batch in enumerate(batches):
         one.write(changes(spark, *batch), number, "run")
-        assert rows_in(one) == sorted(folded(batches[: number + 1]), key=repr)
+        assert rows_in(one) == sorted(fold(batches[: number + 1]), key=repr)
 
 
 def test_a_repeated_batch_is_written_once(spark: SparkSession, postgres: str) -> None:

@@ -81,7 +81,7 @@ class Executor:
     blocks: cache.RunCache = field(default_factory=cache.RunCache)
 
 
-class Repeated(LocalQuery):
+class QueryWithRetries(LocalQuery):
     """A query of which every batch has several attempts, on several executors, after each of which its state stays."""
 
     def __init__(self, plan: QueryPlan, random: Random, patched: pytest.MonkeyPatch) -> None:
@@ -106,15 +106,15 @@ class Repeated(LocalQuery):
             executor = self.random.choice(self.executors)
             kept, values = executor.stores.get(id(plan), (-1, {}))
             # As Spark does it: of a store that has this version nothing is read.
-            state = MapState(dict(values) if kept == version else _loaded(changelogs))
+            state = MapState(dict(values) if kept == version else _load(changelogs))
             stepped = self.attempt(plan, tables, watermarks, places, size, state, executor)
             executor.stores[id(plan)] = version + 1, state.values
             attempts.append((state, stepped))
         for state, stepped in attempts:
             assert state.values == attempts[0][0].values
-            assert _counted(stepped.rows) == _counted(attempts[0][1].rows)
+            assert _count_rows(stepped.rows) == _count_rows(attempts[0][1].rows)
         changelogs.append(attempts[-1][0].changes)
-        loaded = _loaded(changelogs)
+        loaded = _load(changelogs)
         assert loaded == attempts[0][0].values
         identity = json.loads(canonical_json(plan.operator.identity))
         look, keeping = ShardInspector(loaded), state_schema_of(plan.operator.name)
@@ -154,9 +154,9 @@ class Repeated(LocalQuery):
         cut = self.random.randint(0, len(frame))
         given = [part for part in (frame[:cut], frame[cut:]) if len(part)]
         found = pd.concat(list(processor.handleInputRows((0,), iter(given), None)))
-        return self._stepped(plan, tables, found)
+        return self._batch_output(plan, tables, found)
 
-    def _stepped(self, plan: JoinPlan, tables: dict[int, pa.Table], found: pd.DataFrame) -> BatchOutput:
+    def _batch_output(self, plan: JoinPlan, tables: dict[int, pa.Table], found: pd.DataFrame) -> BatchOutput:
         schema = output_schema(plan.operator, tables)
         blobs = found["blob"][found["kind"] == ROWS]
         rows = pa.concat_tables([schema.empty_table(), *(from_blobs([blob]).cast(schema) for blob in blobs)])
@@ -179,7 +179,7 @@ def _cut(random: Random, table: pa.Table) -> list[bytes]:
     return [to_blob([batch.slice(start, stop - start)], place=start) for start, stop in pairwise(edges)]
 
 
-def _loaded(changelogs: list[list[Change]]) -> Values:
+def _load(changelogs: list[list[Change]]) -> Values:
     """What a checkpoint holds."""
     found: Values = {}
     for name, value in (change for changes in changelogs for change in changes):
@@ -190,7 +190,7 @@ def _loaded(changelogs: list[list[Change]]) -> Values:
     return found
 
 
-def _counted(table: pa.Table) -> Counter[Any]:
+def _count_rows(table: pa.Table) -> Counter[Any]:
     return Counter(freeze(tuple(row.values())) for row in table.to_pylist())
 
 
@@ -207,20 +207,20 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_attempt_of_a_family_leaves_one_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = read_script(script(name, Path("data")), "query.sql")
     plan = assign_names(plan_query(analyze(parsed)[0], OPERATORS, limits=limits_of(parsed)))
-    once, repeated = LocalQuery(plan, "kernel"), Repeated(plan, Random(name), monkeypatch)
+    once, repeated = LocalQuery(plan, "kernel"), QueryWithRetries(plan, Random(name), monkeypatch)
     rows = 0
     for batch in range(BATCHES):
         if batch == BATCHES - 3:
             once.restart()
             repeated.restart()
-        arrivals = {source.name: _arrived(source, batch) for source in parsed.sources}
+        arrivals = {source.name: _source_table(source, batch) for source in parsed.sources}
         expected, found = once.step(arrivals, {}), repeated.step(arrivals, {})
-        assert _counted(found.rows) == _counted(expected.rows), f"batch {batch}"
+        assert _count_rows(found.rows) == _count_rows(expected.rows), f"batch {batch}"
         rows += found.rows.num_rows
     assert rows > BATCHES
 
 
-def _arrived(source: Source, batch: int) -> pa.Table:
+def _source_table(source: Source, batch: int) -> pa.Table:
     names = [one.name for one in source.fields]
     given = rows_of(batch, ROWS_OF_BATCH)[source.name]
     if source.kind != "table":
@@ -235,7 +235,7 @@ def test_every_attempt_of_a_case_leaves_one_state(path: Path, monkeypatch: pytes
     case = read_case(path)
     script = script_of(case)
     plan = assign_names(plan_query(analyze(script)[0], OPERATORS, limits=limits_of(script)))
-    once, repeated = LocalQuery(plan, "kernel"), Repeated(plan, Random(case_name(path)), monkeypatch)
+    once, repeated = LocalQuery(plan, "kernel"), QueryWithRetries(plan, Random(case_name(path)), monkeypatch)
     restarts = [batch.restart for batch in case.batches]
     try:
         for number, (tables, marks) in enumerate(arrivals_of(case, plan, script)):
@@ -243,6 +243,6 @@ def test_every_attempt_of_a_case_leaves_one_state(path: Path, monkeypatch: pytes
                 once.restart()
                 repeated.restart()
             expected, found = once.step(tables, marks), repeated.step(tables, marks)
-            assert _counted(found.rows) == _counted(expected.rows), f"batch {number}"
+            assert _count_rows(found.rows) == _count_rows(expected.rows), f"batch {number}"
     except NeedsSparkError as needed:
         pytest.skip(f"needs Spark: {needed}")

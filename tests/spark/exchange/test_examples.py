@@ -28,14 +28,14 @@ def examples(left: tuple[str, ...], right: tuple[str, ...]) -> Examples:
     return Examples(cast("StreamOperator", SimpleNamespace(ports=sides)))
 
 
-def told(found: Examples) -> dict[str, Any]:
+def rows_by_kind(found: Examples) -> dict[str, Any]:
     return found.by_kind
 
 
 def test_a_key_or_a_time_tells_pairs_from_rows_alone() -> None:
     found = examples(("l.v", "l.k"), ("r.v", "r.t"))
     found.take(pa.table({"l.v": [None, 1], "l.k": [1, 2], "r.v": [None, None], "r.t": [5, None], "#x": [0, 0]}))
-    assert told(found) == {
+    assert rows_by_kind(found) == {
         "matched": [{"l.v": None, "l.k": "1", "r.v": None, "r.t": "5"}],
         "padded": [{"l.v": "1", "l.k": "2", "r.v": None, "r.t": None}],
     }
@@ -44,25 +44,25 @@ def test_a_key_or_a_time_tells_pairs_from_rows_alone() -> None:
 def test_sides_without_a_telltale_column_are_not_guessed() -> None:
     found = examples(("l.k",), ("r.v",))
     found.take(pa.table({"l.k": [1], "r.v": pa.array([None], pa.int64())}))
-    assert list(told(found)) == ["joined"]
+    assert list(rows_by_kind(found)) == ["joined"]
 
 
 def test_an_operator_that_says_which_side_is_missing_is_believed() -> None:
     found = examples(("l.k",), ("r.v",))
     found.take(pa.table({"l.k": [1, 2], "r.v": [0, 0], "#padded": [-1, 1]}))
-    assert {kind: rows[0]["l.k"] for kind, rows in told(found).items()} == {"matched": "1", "padded": "2"}
+    assert {kind: rows[0]["l.k"] for kind, rows in rows_by_kind(found).items()} == {"matched": "1", "padded": "2"}
 
 
 def test_operators_of_one_side_give_no_examples() -> None:
     found = Examples(cast("StreamOperator", SimpleNamespace(ports=(Port(("l.k",), keys=("l.k",)),))))
     found.take(pa.table({"l.k": [1, None]}))
-    assert list(told(found)) == ["out"]
+    assert list(rows_by_kind(found)) == ["out"]
 
 
 def test_few_rows_and_short_values() -> None:
     found = examples(("l.k",), ())
     found.take(pa.table({"l.k": ["x" * 1000] * 50}))
-    assert [len(row["l.k"]) for row in told(found)["matched"]] == [MAX_CHARACTERS] * ROWS_PER_KIND
+    assert [len(row["l.k"]) for row in rows_by_kind(found)["matched"]] == [MAX_CHARACTERS] * ROWS_PER_KIND
     assert examples(("l.k",), ()).by_kind == {}
 
 
@@ -72,7 +72,7 @@ def test_late_rows_say_what_they_missed(by: int | None, why: str) -> None:
     late = pa.table({"l.k": [7], LATE_COLUMN: ["l.t"], LATE_BY: pa.array([by], pa.int64())})
     found.take_late([late])
     rows = RowSamples()
-    rows.take(Progress("q", 3, examples={"l and r": told(found)}, temporal=frozenset({"l.t"})))
+    rows.take(Progress("q", 3, examples={"l and r": rows_by_kind(found)}, temporal=frozenset({"l.t"})))
     [table] = cast("list[dict[str, Any]]", rows.to_json("q")["kinds"])
     assert (
         table["rows"][0]["values"] == ["7"] and why in table["rows"][0]["why"] and "batch 3" in table["rows"][0]["why"]
@@ -118,9 +118,9 @@ def test_a_value_that_python_cannot_hold_is_shown_as_text(name: str) -> None:
     found = examples(("l.k", "l.v"), ())
     found.take(pa.table({"l.k": range(5), "l.v": column}))
     found.take_late([pa.table({"l.v": column, LATE_COLUMN: ["l.t"] * 5, LATE_BY: pa.array([1] * 5)})])
-    assert {*told(found)} == {"matched", "late"}
-    assert json.loads(json.dumps(told(found))) == told(found)
-    again = [row["l.v"] for row in told(found)["matched"]]
+    assert {*rows_by_kind(found)} == {"matched", "late"}
+    assert json.loads(json.dumps(rows_by_kind(found))) == rows_by_kind(found)
+    again = [row["l.v"] for row in rows_by_kind(found)["matched"]]
     assert [text is None for text in again] == [not one.is_valid for one in column[-ROWS_PER_KIND:]]
     if name not in ("a name twice", "from a dictionary"):
         values = python_values(column)
@@ -141,17 +141,17 @@ def test_a_time_beyond_the_calendar_keeps_its_number() -> None:
 
 
 def test_rows_that_cannot_be_shown_are_counted_and_fail_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(table: object) -> None:
+    def fail(table: object) -> None:
         raise MemoryError("too much")
 
-    monkeypatch.setattr("watersmeet.spark.exchange.output.python_rows", failing)
+    monkeypatch.setattr("watersmeet.spark.exchange.output.python_rows", fail)
     found = examples(("l.k",), ())
     found.take(pa.table({"l.k": [1]}))
     found.take(pa.table({"l.k": [1]}))
     found.take_late([pa.table({"l.k": [7], LATE_COLUMN: ["l.t"], LATE_BY: pa.array([1])})])
-    assert told(found) == {"dropped": [{"times": "3", "reason": "MemoryError: too much"}]}
+    assert rows_by_kind(found) == {"dropped": [{"times": "3", "reason": "MemoryError: too much"}]}
     rows = RowSamples()
-    rows.take(Progress("q", 3, examples={"l and r": told(found)}))
+    rows.take(Progress("q", 3, examples={"l and r": rows_by_kind(found)}))
     [table] = cast("list[dict[str, Any]]", rows.to_json("q")["kinds"])
     assert table["name"].startswith("Not shown")
 

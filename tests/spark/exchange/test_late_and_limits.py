@@ -56,7 +56,7 @@ def run(spark: SparkSession, folder: Path, query: str, settings: str = "", scrip
     return seen
 
 
-def written(folder: Path) -> list[dict[str, Any]]:
+def sink_rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in sorted(folder.rglob("*.json")) for line in file.read_text().splitlines()]
 
 
@@ -71,15 +71,15 @@ def test_late_rows_of_a_chain_go_to_a_sink_of_their_own(spark: SparkSession, tmp
         LEFT JOIN c ON a.id = c.id AND c.t BETWEEN a.t AND a.t + 3
         LATE INTO late;"""
     progress = run(spark, tmp_path, query)
-    assert sorted((row["id"], row["x"], row.get("ct")) for row in written(tmp_path / "joined")) == [
+    assert sorted((row["id"], row["x"], row.get("ct")) for row in sink_rows(tmp_path / "joined")) == [
         (1, "one", 12),
         (2, "two", None),
     ]
-    late = {row["side"]: row for row in written(tmp_path / "late")}
+    late = {row["side"]: row for row in sink_rows(tmp_path / "late")}
     assert late["a"]["a"] == {"id": 3, "t": 15, "x": "late"}
     assert (late["a"]["watermark"], late["a"]["late_by"]) == ("a.t", 3)
     assert (late["c"]["c"], late["c"]["late_by"]) == ({"id": 1, "t": 5}, 5)
-    assert len(written(tmp_path / "late")) == 2
+    assert len(sink_rows(tmp_path / "late")) == 2
     assert sum(one.late for one in progress) == 2
     assert sum(one.rows_out for one in progress) == 2
 
@@ -103,9 +103,9 @@ def test_late_rows_go_once_through_windows_of_views_and_results(
         FROM timed JOIN c ON timed.id = c.id AND c.t BETWEEN timed.t AND timed.t + INTERVAL 3 SECONDS LATE INTO late;"""
     script = SCRIPT.replace("t BIGINT", "t TIMESTAMP").replace("t - 2", "t - INTERVAL 2 SECONDS")
     progress = run(spark, tmp_path, query, script=script)
-    assert sorted({row["id"] for row in written(tmp_path / "joined")}) == [1, 2]
-    assert len(written(tmp_path / "joined")) == (8 if slide else 2)
-    late = Counter((row["side"], row[row["side"]]["id"]) for row in written(tmp_path / "late"))
+    assert sorted({row["id"] for row in sink_rows(tmp_path / "joined")}) == [1, 2]
+    assert len(sink_rows(tmp_path / "joined")) == (8 if slide else 2)
+    late = Counter((row["side"], row[row["side"]]["id"]) for row in sink_rows(tmp_path / "late"))
     assert late == {("a", 3): 2, ("c", 1): 1}
     assert sum(one.late for one in progress) == 3
 
@@ -133,8 +133,8 @@ def test_without_an_equality_every_kind_is_what_spark_says(spark: SparkSession, 
     from pyspark.sql.functions import expr
 
     theirs = left.alias("left").join(right.alias("right"), expr(condition), how)
-    assert counted(ours) == counted(theirs)
+    assert count_rows(ours) == count_rows(theirs)
 
 
-def counted(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+def count_rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row) for row in frame.collect())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
-from tests.operators.test_shards import CODES, COMPUTED, coded
+from tests.operators.test_shards import CODES, COMPUTED, upsert_codes
 
 from watersmeet.errors import WorkerRefusalError, refusal_in
 from watersmeet.local.query import MemoryStore
@@ -23,7 +23,7 @@ class _Store(MemoryStore):
 
 def _state_from_before() -> _Store:
     store = _Store()
-    COMPUTED.step(store, coded(CODES), {})
+    COMPUTED.step(store, upsert_codes(CODES), {})
     store.put("fingerprint", f"{FORMAT} digest".encode())
     return store
 

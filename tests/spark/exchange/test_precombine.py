@@ -33,7 +33,7 @@ def batch(rows: list[tuple[int | None, int | None, int]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns | {"end": pa.array((at // 10 + 1) * 10)})
 
 
-def told(emission: Emission) -> tuple[object, ...]:
+def summary(emission: Emission) -> tuple[object, ...]:
     rows = sorted(str(row) for table in emission.rows for row in table.to_pylist())
     return rows, emission.report.rows, emission.report.late, emission.report.state
 
@@ -47,7 +47,7 @@ def test_a_row_that_stands_for_others_counts_as_these(batches: list[list[tuple[i
         assert alike.column(MULTIPLICITY).to_numpy().sum() == rows.num_rows
         marks = {"t": int(rows.column("t").to_numpy().max())}
         found = [
-            told(GROUPING.step(store, {0: pa.Table.from_batches([one])}, marks))
+            summary(GROUPING.step(store, {0: pa.Table.from_batches([one])}, marks))
             for store, one in zip(stores, (rows, alike), strict=True)
         ]
         assert found[0] == found[1]

@@ -35,7 +35,7 @@ def test_the_state_of_each_shard_is_where_spark_puts_it(spark: SparkSession, tmp
         # What the session says by now does not count: a checkpoint has its own number of partitions.
         with_partitions(spark, PARTITIONS + batch, lambda: run(spark, tmp_path, "many", SHARDS))
     run(spark, tmp_path, "two", 2)
-    assert written(tmp_path, "many") == written(tmp_path, "two")
+    assert sink_lines(tmp_path, "many") == sink_lines(tmp_path, "two")
     kept = spark.read.format("statestore").option("stateVarName", "state")
     kept = kept.load(str(tmp_path / "storage-many" / "checkpoints" / "joined"))
     places = kept.select(F.col("key.shard"), "partition_id", F.expr(f"pmod(hash(key.shard), {PARTITIONS}) AS spark"))
@@ -55,7 +55,7 @@ def test_two_stages_that_feed_one_have_groups_of_shards_too(spark: SparkSession,
     found = {}
     for out, shards in (("many", SHARDS), ("two", 2)):
         with_partitions(spark, PARTITIONS, lambda out=out, shards=shards: run(spark, tmp_path, out, shards, text))
-        found[out] = written(tmp_path, out)
+        found[out] = sink_lines(tmp_path, out)
     assert found["many"] == found["two"] and found["two"]
 
 
@@ -81,6 +81,6 @@ def arrive(folder: Path, batch: int) -> None:
         (folder / stream / f"{batch}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def written(folder: Path, out: str) -> Counter[str]:
+def sink_lines(folder: Path, out: str) -> Counter[str]:
     files = [file for file in (folder / out).rglob("*.json") if not file.name.startswith((".", "_"))]
     return Counter(line for file in files for line in file.read_text().splitlines())

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
-from tests.spark.frames import counted, streamed
+from tests.spark.frames import count_rows, stream_files
 
 import watersmeet as ws
 from watersmeet.queries import read_script
@@ -36,10 +36,10 @@ def stream(spark: SparkSession, folder: Path, *more: str) -> DataFrame:
         f"CAST(id AS DECIMAL(38, 2)) AS d{folder.name}",
     ]
     rows = spark.range(ROWS).selectExpr(*columns, *more)
-    return streamed(folder, [rows.where("id < 2500"), rows.where("id >= 2500")]).withWatermark("t", "1 hour")
+    return stream_files(folder, [rows.where("id < 2500"), rows.where("id >= 2500")]).withWatermark("t", "1 hour")
 
 
-def written(frame: DataFrame, folder: Path) -> DataFrame:
+def write_stream(frame: DataFrame, folder: Path) -> DataFrame:
     """What a stream writes, by a sink of Spark's."""
     at = str(folder / f"out{next(_NUMBERS)}")
     writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{at}-checkpoint")
@@ -47,7 +47,7 @@ def written(frame: DataFrame, folder: Path) -> DataFrame:
     return frame.sparkSession.read.parquet(at)
 
 
-def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def report_setting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What tasks know of the setting."""
     context = TaskContext.get()
     assert context is not None
@@ -57,7 +57,7 @@ def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def setting(frame: DataFrame, folder: Path) -> str | None:
-    (found,) = {row[0] for row in written(frame.mapInArrow(told, "told STRING"), folder).collect()}
+    (found,) = {row[0] for row in write_stream(frame.mapInArrow(report_setting, "told STRING"), folder).collect()}
     return found
 
 
@@ -73,9 +73,9 @@ def with_setting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def rows_and_setting(frame: DataFrame, folder: Path) -> tuple[Counter[str], str | None]:
     """The rows that a query writes, and the setting with which its tasks ran."""
-    shown = written(frame.mapInArrow(with_setting, StructType([*frame.schema]).add("setting", "string")), folder)
+    shown = write_stream(frame.mapInArrow(with_setting, StructType([*frame.schema]).add("setting", "string")), folder)
     (value,) = {row[0] for row in shown.select("setting").distinct().collect()}
-    return counted(shown.drop("setting").collect()), value
+    return count_rows(shown.drop("setting").collect()), value
 
 
 def test_queries_of_fixed_width_run_without_a_count_of_bytes_and_give_the_same(
@@ -103,7 +103,7 @@ def test_queries_of_fixed_width_run_without_a_count_of_bytes_and_give_the_same(
 def test_a_query_goes_on_either_way(spark: SparkSession, tmp_path: Path) -> None:
     """A checkpoint that was begun with the limit goes on without it, and the other way round."""
     whole = ws.join(*(stream(spark, tmp_path / name) for name in "ab"), on="id", within="10 minutes")
-    expected = counted(written(whole, tmp_path).collect())
+    expected = count_rows(write_stream(whole, tmp_path).collect())
     for limits in (("67108864", None), (None, "67108864")):
         parts = tmp_path / f"parts{limits[0]}"
         for files, limit in enumerate(limits, 1):
@@ -123,7 +123,7 @@ def test_a_query_goes_on_either_way(spark: SparkSession, tmp_path: Path) -> None
                 writer.trigger(availableNow=True).start(str(parts / "out")).awaitTermination()
             finally:
                 spark.conf.unset(BYTES)
-        found = counted(spark.read.parquet(str(parts / "out")).collect())
+        found = count_rows(spark.read.parquet(str(parts / "out")).collect())
         assert found == expected
 
 
@@ -142,11 +142,11 @@ def test_rows_that_may_be_long_are_counted_as_ever(spark: SparkSession, tmp_path
 @pytest.mark.parametrize(
     "change",
     [
-        lambda frame: frame.withColumn("x", F.lit("text")).mapInArrow(told, "told STRING"),
+        lambda frame: frame.withColumn("x", F.lit("text")).mapInArrow(report_setting, "told STRING"),
         lambda frame: frame.select(cast("Any", F.pandas_udf)(lambda v: v, "bigint")("id")).mapInArrow(
-            told, "told STRING"
+            report_setting, "told STRING"
         ),
-        lambda frame: frame.where(F.udf(lambda v: True, "boolean")("id")).mapInArrow(told, "told STRING"),
+        lambda frame: frame.where(F.udf(lambda v: True, "boolean")("id")).mapInArrow(report_setting, "told STRING"),
     ],
 )
 def test_rows_of_others_that_may_be_long_are_counted_as_ever(
@@ -154,7 +154,7 @@ def test_rows_of_others_that_may_be_long_are_counted_as_ever(
 ) -> None:
     a, b = (stream(spark, tmp_path / name) for name in "ab")
     joined = ws.join(a, b, on="id", within="10 minutes")
-    assert {row[0] for row in written(change(joined), tmp_path).collect()} == {None}
+    assert {row[0] for row in write_stream(change(joined), tmp_path).collect()} == {None}
 
 
 def test_handling_of_batches_decides_too(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,10 +183,10 @@ def test_handling_of_batches_decides_too(spark: SparkSession, tmp_path: Path, mo
 def test_hidden_plans_leave_the_count_to_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(*_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise TypeError("'JavaPackage' object is not callable")
 
     a, b = (stream(spark, tmp_path / name) for name in "ab")
     joined = ws.join(a, b, on="id", within="10 minutes").select("id")
-    monkeypatch.setattr(transfer, "_in_plan", missing)
+    monkeypatch.setattr(transfer, "_in_plan", fail)
     assert setting(joined, tmp_path) is None

@@ -48,7 +48,7 @@ def foreign(modules: Iterable[str]) -> list[str]:
     )
 
 
-def loaded_by(program: str) -> list[str]:
+def modules_of(program: str) -> list[str]:
     """The modules that a fresh process has loaded after a program."""
     text = f"{program}\nimport json, sys\nprint(json.dumps([*sys.modules]))"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
@@ -67,7 +67,7 @@ def test_modules_that_a_worker_does_not_need_are_found() -> None:
 
 
 def test_modules_imported_before_the_fork_are_operators_and_the_exchange() -> None:
-    loaded = loaded_by("from watersmeet.spark.private.daemon import import_once\nimport_once()")
+    loaded = modules_of("from watersmeet.spark.private.daemon import import_once\nimport_once()")
     assert {module for module in IMPORTED_ONCE if module.startswith("watersmeet.")} <= {*loaded}
     assert foreign(loaded) == []
 
@@ -75,7 +75,7 @@ def test_modules_imported_before_the_fork_are_operators_and_the_exchange() -> No
 def test_workers_unpickle_operators_and_the_exchange() -> None:
     modules = [cls.__module__ for cls in (ShardProcessor, Pack, Unpack)]
     imports = "\n".join(f"import {module}" for module in (*modules, *FAMILIES))
-    loaded = loaded_by(imports)
+    loaded = modules_of(imports)
     assert len(FAMILIES) > 5 and {*FAMILIES} <= {*loaded}
     assert foreign(loaded) == []
 

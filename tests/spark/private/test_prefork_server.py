@@ -38,7 +38,7 @@ Starter = subprocess.Popen[str]
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[tuple[Starter, Path, int]]:
+def ready_process(tmp_path: Path) -> Iterator[tuple[Starter, Path, int]]:
     """A process that has started another one, which stands ready in that folder and has that number."""
     command = [sys.executable, "-c", STARTS, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -67,9 +67,9 @@ def ends(pid: int) -> bool:
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_the_server_ends_with_the_process_that_started_it(
-    started: tuple[Starter, Path, int], end: signal.Signals
+    ready_process: tuple[Starter, Path, int], end: signal.Signals
 ) -> None:
-    process, folder, pid = started
+    process, folder, pid = ready_process
     assert folder.stat().st_mode & 0o077 == 0, "requests carry a secret"
     process.send_signal(end)
     process.communicate()
@@ -79,9 +79,9 @@ def test_the_server_ends_with_the_process_that_started_it(
 
 @pytest.mark.parametrize("state", ["ready", "killed", "stopped", "of others"])
 def test_spark_has_its_worker_whatever_becomes_of_the_server(
-    started: tuple[Starter, Path, int], state: Literal["ready", "killed", "stopped", "of others"], tmp_path: Path
+    ready_process: tuple[Starter, Path, int], state: Literal["ready", "killed", "stopped", "of others"], tmp_path: Path
 ) -> None:
-    _, folder, pid = started
+    _, folder, pid = ready_process
     if state == "killed":
         # No one waits for it: it is a zombie now, with a number that is still taken.
         os.kill(pid, signal.SIGKILL)
@@ -118,11 +118,11 @@ def parent(pid: int) -> int:
 
 @pytest.mark.parametrize("state", ["ready", "killed", "stopped", "of another environment"])
 def test_spark_has_its_daemon_whatever_becomes_of_the_server(
-    started: tuple[Starter, Path, int],
+    ready_process: tuple[Starter, Path, int],
     state: Literal["ready", "killed", "stopped", "of another environment"],
     tmp_path: Path,
 ) -> None:
-    starter, folder, pid = started
+    starter, folder, pid = ready_process
     environ = as_spark_asks(starter, folder)
     if state == "killed":
         os.kill(pid, signal.SIGKILL)
@@ -154,8 +154,10 @@ def test_spark_has_its_daemon_whatever_becomes_of_the_server(
     assert ends(daemon)
 
 
-def test_a_daemon_ends_when_spark_destroys_its_command(started: tuple[Starter, Path, int], tmp_path: Path) -> None:
-    starter, folder, _ = started
+def test_a_daemon_ends_when_spark_destroys_its_command(
+    ready_process: tuple[Starter, Path, int], tmp_path: Path
+) -> None:
+    starter, folder, _ = ready_process
     environ = as_spark_asks(starter, folder)
     python = worker_python({**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
     command = [python, "-m", DAEMON, "pyspark.worker"]

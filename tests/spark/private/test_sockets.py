@@ -37,7 +37,7 @@ def test_sockets_are_taken_only_in_private_folders_whose_paths_are_short() -> No
 @pytest.mark.spark
 @pytest.mark.skipif(spark_version().startswith("4.0."), reason="Spark 4.0 knows TCP alone")
 def test_the_workers_of_a_session_use_them_and_come_from_the_process_that_stands_ready(spark: SparkSession) -> None:
-    def tell(batches: Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
+    def report_worker(batches: Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
         for _ in batches:
             pass
         parent = Path(f"/proc/{os.getppid()}/stat").read_text("ascii")
@@ -45,7 +45,7 @@ def test_the_workers_of_a_session_use_them_and_come_from_the_process_that_stands
         folder = os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"]
         yield pd.DataFrame({"command": [Path(f"/proc/{ready}/cmdline").read_bytes()], "folder": [folder]})
 
-    (row,) = spark.range(0, 1, 1, 1).mapInPandas(cast("Any", tell), "command binary, folder string").collect()
+    (row,) = spark.range(0, 1, 1, 1).mapInPandas(cast("Any", report_worker), "command binary, folder string").collect()
     assert os.fsencode(os.environ[PREFORK_DIR]) in bytes(row.command)
     assert Path(os.environ[PREFORK_DIR]).is_relative_to(row.folder)
     assert any(entry.is_socket() for entry in Path(row.folder).iterdir())

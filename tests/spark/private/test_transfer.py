@@ -45,7 +45,7 @@ def assert_bounded(sizes: Sequence[int]) -> None:
         assert sum(window) < ROOM * MOST + max(sizes)
 
 
-def packed(rows: int, pieces: int = 10) -> pa.Table:
+def pack_rows(rows: int, pieces: int = 10) -> pa.Table:
     pack = Pack(0, "key", "id", (3, 8), (), None, ("id", "v"))
     ids = np.arange(rows)
     given = [pa.record_batch({"c0": part, "c1": part * 2}) for part in np.array_split(ids, pieces)]
@@ -53,10 +53,10 @@ def packed(rows: int, pieces: int = 10) -> pa.Table:
 
 
 def test_records_into_the_exchange_are_bounded_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = packed(20_000)
+    plain = pack_rows(20_000)
     monkeypatch.setattr(packing, "ROWS_PER_BLOB", 1_000)
     monkeypatch.setattr(packing, "room_here", lambda: ROOM)
-    spaced = packed(20_000)
+    spaced = pack_rows(20_000)
     # Each shard is by itself after the shuffle.
     for shard in (3, 8):
         of_shard = [row for row in spaced.to_pylist() if row["shard"] == shard]
@@ -74,7 +74,7 @@ def test_records_into_the_exchange_are_bounded_by_their_number(monkeypatch: pyte
 
 def test_few_rows_and_marks_have_no_spacers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "room_here", lambda: 4096)
-    assert SPACER not in packed(100).column("kind").to_pylist()
+    assert SPACER not in pack_rows(100).column("kind").to_pylist()
 
 
 def test_records_out_of_a_join_are_bounded_by_their_number() -> None:
@@ -128,7 +128,7 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(stateful, "_Shard", Shard)
     monkeypatch.setattr(stateful, "group_members", lambda *_: {3: (3, 8)})
-    records = packed(5_000).to_pandas()
+    records = pack_rows(5_000).to_pandas()
     assert SPACER in records["kind"].tolist()
     processor: Any = ShardProcessor((), Shards(3, frozenset()))
     processor.handle = processor.state = None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.run.test_scripts import DELIVERIES, ORDERS, declarations, write, written
+from tests.spark.run.test_scripts import DELIVERIES, ORDERS, declarations, sink_rows, write
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.locations import find_recorded_sinks
@@ -53,11 +53,11 @@ def test_insert_statements_over_one_view_are_one_query(spark: SparkSession, tmp_
     with pytest.raises(WatersmeetError, match=r"(?s)DIVIDE_BY_ZERO.*while missing was written"):
         run(spark, tmp_path, MATCHED + share, "end")
     # The sink before it has the batch, and recognises it; that behind it gets it now.
-    assert written(spark, tmp_path / "matched", "parquet", "id BIGINT, courier INT") == [(1, 10)]
+    assert sink_rows(spark, tmp_path / "matched", "parquet", "id BIGINT, courier INT") == [(1, 10)]
     fixed = run(spark, tmp_path, MATCHED + MISSING.format(share="100 DIV id"), "end")
     assert {batch.query for batch in fixed} == {"matched"}
-    assert written(spark, tmp_path / "matched", "parquet", "id BIGINT, courier INT") == [(1, 10)]
-    assert written(spark, tmp_path / "missing", "json", "item STRING, share BIGINT") == [("b", 50), ("c", 33)]
+    assert sink_rows(spark, tmp_path / "matched", "parquet", "id BIGINT, courier INT") == [(1, 10)]
+    assert sink_rows(spark, tmp_path / "missing", "json", "item STRING, share BIGINT") == [("b", 50), ("c", 33)]
     assert find_recorded_sinks(tmp_path / "storage") == {"matched": ("matched", "missing")}
 
     # Another sink is one change of the query: it has no rows from before.
@@ -87,9 +87,9 @@ def test_a_statement_with_several_sinks(spark: SparkSession, tmp_path: Path) -> 
     (second,) = run(spark, tmp_path, both, "available_now", "accept")
     assert (second.query, second.late) == ("matched", 1)
     columns = "id BIGINT, courier INT"
-    assert written(spark, tmp_path / "matched", "parquet", columns) == [(1, 10), (9, 90)]
-    assert written(spark, tmp_path / "copies", "json", columns) == [(9, 90)]
-    assert written(spark, tmp_path / "late", "json", "o STRUCT<item: STRING>") == [(("late",),)]
+    assert sink_rows(spark, tmp_path / "matched", "parquet", columns) == [(1, 10), (9, 90)]
+    assert sink_rows(spark, tmp_path / "copies", "json", columns) == [(9, 90)]
+    assert sink_rows(spark, tmp_path / "late", "json", "o STRUCT<item: STRING>") == [(("late",),)]
 
 
 def test_insert_statements_with_checkpoints_stay_separate(spark: SparkSession, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_table_with_several_sinks(spark: SparkSession, tmp_path: Path) -> None
     write(spark, tmp_path, "orders", "json", [(4, "2024-01-01 12:10:00", "a")])
     (last,) = run(spark, tmp_path, text, "available_now")
     assert last.query == "log"
-    snapshot = written(spark, tmp_path / "whole" / "current", "parquet", "item STRING, n BIGINT")
+    snapshot = sink_rows(spark, tmp_path / "whole" / "current", "parquet", "item STRING, n BIGINT")
     assert snapshot == [("A", 4), ("B", 1), ("C", 1)]
-    log = written(spark, tmp_path / "log", "json", "item STRING, n BIGINT, _change STRING")
+    log = sink_rows(spark, tmp_path / "log", "json", "item STRING, n BIGINT, _change STRING")
     assert [row[:3] for row in log] == [("a", 3, "+"), ("a", 3, "-"), ("a", 4, "+")]

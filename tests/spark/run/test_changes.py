@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.cli.test_commands import watersmeet
-from tests.spark.frames import add_file, run_all, streamed
+from tests.spark.frames import add_file, run_all, stream_files
 
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
@@ -43,7 +43,7 @@ def put(folder: Path, stream: str, name: int, rows: list[tuple[int, int, int]]) 
     (folder / stream / f"{name}.json").write_text(text)
 
 
-def written(folder: Path, sink: str) -> list[tuple[object, ...]]:
+def sink_rows(folder: Path, sink: str) -> list[tuple[object, ...]]:
     lines = [line for file in sorted((folder / sink).glob("*.json")) for line in file.read_text().splitlines()]
     return sorted(((row["id"], row.get("w")) for row in map(json.loads, lines)), key=str)
 
@@ -77,7 +77,7 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     put(tmp_path, "r", 1, [(2, 5, 20), (9, 9, 20)])
     run(spark, tmp_path, "refuse", news)
     # The mark of r is 20: row 1 has expired and came out alone.
-    assert written(tmp_path, "longer") == written(tmp_path, "shorter") == [(1, None), (2, 5)]
+    assert sink_rows(tmp_path, "longer") == sink_rows(tmp_path, "shorter") == [(1, None), (2, 5)]
     changes: dict[str, Any] = {"longer": 40, "shorter": 3, "shown": ""}
     with pytest.raises(WatersmeetError) as raised:
         run(spark, tmp_path, "refuse", news, **changes)
@@ -91,29 +91,29 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
     assert "--accept" in longer.hint
     text = TEXT.format(folder=tmp_path, limits="", **changes)
     (tmp_path / "changed.sql").write_text(text[: text.index("INSERT INTO shorter")])
-    told = watersmeet("check", tmp_path / "changed.sql", "--against", tmp_path / "storage", "--format", "json")
-    (edit,) = json.loads(told.stdout)["edits"]
+    result = watersmeet("check", tmp_path / "changed.sql", "--against", tmp_path / "storage", "--format", "json")
+    (edit,) = json.loads(result.stdout)["edits"]
     assert (edit["class"], edit["follows"][0]["consequence"] in longer.message) == ("continued", True)
     # A query that is refused does not hide what is said of the other.
     away = "USING kafka OPTIONS (kafka.bootstrap.servers '127.0.0.1:1', topic 'shorter', value.format 'json')"
     refused = text.replace(f"USING json OPTIONS (path '{tmp_path}/shorter')", away)
     (tmp_path / "refused.sql").write_text(refused)
-    told = watersmeet("check", tmp_path / "refused.sql", "--against", tmp_path / "storage")
-    assert told.exit_code == 4 and "longer: it would continue with its state if you accept this" in told.stdout
-    assert "shorter" in told.stderr and "--accept" not in told.stderr
+    result = watersmeet("check", tmp_path / "refused.sql", "--against", tmp_path / "storage")
+    assert result.exit_code == 4 and "longer: it would continue with its state if you accept this" in result.stdout
+    assert "shorter" in result.stderr and "--accept" not in result.stderr
     put(tmp_path, "l", 2, [(5, 50, 21)])
     put(tmp_path, "r", 2, [(1, 6, 21), (3, 7, 40), (4, 8, 21), (5, 9, 60)])
     run(spark, tmp_path, "accept", news, **changes)
     assert len(news) == 3
     # Longer: row 1 is gone for good; 3 and 5 meet what the old bound would not have let them meet.
-    assert written(tmp_path, "longer") == [(1, None), (2, 5), (3, 7), (4, 8), (5, 9)]
+    assert sink_rows(tmp_path, "longer") == [(1, None), (2, 5), (3, 7), (4, 8), (5, 9)]
     # Shorter: 4 meets 21, within 3; 3 and 5 come out alone, and 2, which has matched, leaves unseen.
-    assert written(tmp_path, "shorter") == [(1, None), (2, 5), (3, None), (4, 8), (5, None)]
+    assert sink_rows(tmp_path, "shorter") == [(1, None), (2, 5), (3, None), (4, 8), (5, None)]
     # What was accepted is the query now: it goes on without being asked, and the one of before is a change.
     run(spark, tmp_path, "refuse", news, **changes)
     assert len(news) == 3
-    kept = json.loads((tmp_path / "storage" / "checkpoints" / "longer" / "watersmeet.json").read_text())
-    assert (len(kept["accepted"]), kept["changed"]) == (1, 0)
+    record = json.loads((tmp_path / "storage" / "checkpoints" / "longer" / "watersmeet.json").read_text())
+    assert (len(record["accepted"]), record["changed"]) == (1, 0)
     # An edit that needs no consent is recorded, too, if it changes what becomes of rows.
     run(spark, tmp_path, "refuse", news, **changes, limits="SET watersmeet.state.max_rows = 1000;")
     longer_now = tmp_path / "storage" / "checkpoints" / "longer"
@@ -157,7 +157,7 @@ def test_table_is_shown_otherwise_only_if_accepted(spark: SparkSession, tmp_path
     run(spark, tmp_path, "refuse", news, TABLE, more=1)
 
 
-def refused(call: object) -> Refusal:
+def refusal_of(call: object) -> Refusal:
     with pytest.raises(WatersmeetError) as raised:
         call()  # pyright: ignore
     (found,) = raised.value.refusals
@@ -166,16 +166,16 @@ def refused(call: object) -> Refusal:
 
 def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00Z' AS t, 5 AS v")
-    left, right = (streamed(tmp_path / name, [rows]) for name in ("left", "right"))
+    left, right = (stream_files(tmp_path / name, [rows]) for name in ("left", "right"))
     checkpoint = tmp_path / "checkpoint"
 
-    def joined(lag: str, within: str, **idle: str) -> object:
+    def join(lag: str, within: str, **idle: str) -> object:
         one, two = left.withWatermark("t", lag), right.withWatermark("t", lag)
         return ws.join(one, two, "left.id = right.id", within=within, **idle)  # pyright: ignore
 
-    assert sum(map(len, run_all(joined("1 hour", "1 hour"), checkpoint))) == 1  # pyright: ignore
-    later = joined("2 hours", "3 hours").writeStream.format("noop").option("checkpointLocation", str(checkpoint))  # pyright: ignore
-    found = refused(later.start)
+    assert sum(map(len, run_all(join("1 hour", "1 hour"), checkpoint))) == 1  # pyright: ignore
+    later = join("2 hours", "3 hours").writeStream.format("noop").option("checkpointLocation", str(checkpoint))  # pyright: ignore
+    found = refusal_of(later.start)
     assert found.condition == "CHECKPOINT_OF_A_CHANGED_QUERY"
     assert "stays at 2024-01-01 11:00:00 until a row later than 2024-01-01 13:00:00 arrives" in found.message
     assert '.option("watersmeet.accept", "true")' in found.hint
@@ -186,9 +186,9 @@ def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession
     query.stop()
     assert ws.state(checkpoint, spark).rows("left").count() == 2
     # The clock is one source more, which Spark would refuse by itself.
-    idle = joined("2 hours", "3 hours", left_idle="1 minute").writeStream.format("noop")  # pyright: ignore
+    idle = join("2 hours", "3 hours", left_idle="1 minute").writeStream.format("noop")  # pyright: ignore
     idle = idle.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    assert "its later rows may be late" in refused(idle.start).message
+    assert "its later rows may be late" in refusal_of(idle.start).message
     query = idle.option("watersmeet.accept", "true").start()
     query.awaitTermination()
     assert query.exception() is None

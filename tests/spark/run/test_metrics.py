@@ -50,7 +50,7 @@ def values(address: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-class Running:
+class ScriptRun:
     """A script that runs in a thread, with its metrics; when it is left, it is stopped."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -90,7 +90,7 @@ class Running:
         while not condition() and self.thread.is_alive() and time.monotonic() < patience:
             time.sleep(0.1)
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> ScriptRun:
         self.thread.start()
         return self
 
@@ -103,7 +103,7 @@ class Running:
 def test_a_running_query_is_scraped_and_a_failed_one_is_not_healthy(spark: SparkSession, tmp_path: Path) -> None:
     arrive(tmp_path, "a", "1", (1, 10), (2, 10), (3, 12))
     arrive(tmp_path, "b", "1", (1, 11), (1, 12), (2, 12))
-    running = Running(spark, tmp_path)
+    running = ScriptRun(spark, tmp_path)
     with serve_metrics(running.metrics, 0) as address, running:
         running.until(lambda: bool(values(address)))
         found = values(address)

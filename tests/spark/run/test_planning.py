@@ -62,13 +62,13 @@ def _wrap_everywhere(monkeypatch: pytest.MonkeyPatch, function: Callable[..., An
     """
 
     @wraps(function)
-    def noting(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         note(*args)
         return function(*args, **kwargs)
 
     for name, module in [*sys.modules.items()]:
         if name.startswith("watersmeet") and unwrap(vars(module).get(function.__name__, Calls)) is function:
-            monkeypatch.setattr(module, function.__name__, noting)
+            monkeypatch.setattr(module, function.__name__, wrapper)
 
 
 @pytest.fixture

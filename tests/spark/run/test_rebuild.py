@@ -89,13 +89,13 @@ def run(spark: SparkSession, folder: Path, queries: dict[str, str], accepting: A
     return news
 
 
-def written(folder: Path, sink: str) -> Counter[tuple[Any, ...]]:
+def sink_rows(folder: Path, sink: str) -> Counter[tuple[Any, ...]]:
     files = sorted((folder / "out" / sink).glob("*.json"))
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return Counter(tuple(sorted(row.items())) for row in rows)
 
 
-def defined(query: str) -> list[Counter[tuple[Any, ...]]]:
+def batches_by_definition(query: str) -> list[Counter[tuple[Any, ...]]]:
     """What comes of every batch, by the definition."""
     sql = "".join(f"{STREAM.format(name)};\n" for name in ROWS) + query + ";"
     batches = tuple(
@@ -120,7 +120,7 @@ def states_are_made_anew_and_go_on(spark: SparkSession, tmp_path: Path, monkeypa
     arrive(tmp_path, range(STOP))
     run(spark, tmp_path, BEFORE)
     for name, query in BEFORE.items():
-        assert written(tmp_path, name) == total(defined(query)[:STOP]), name
+        assert sink_rows(tmp_path, name) == total(batches_by_definition(query)[:STOP]), name
     with pytest.raises(WatersmeetError) as raised:
         run(spark, tmp_path, AFTER)
     assert {one.condition for one in raised.value.refusals} == {"CHECKPOINT_TO_REBUILD"}
@@ -138,11 +138,11 @@ def states_are_made_anew_and_go_on(spark: SparkSession, tmp_path: Path, monkeypa
     assert f"the file {first} is gone" in gone["windows"].message
     (tmp_path / "away.json").rename(first)
 
-    def broken(*told: object) -> None:
+    def fail(*told: object) -> None:
         raise UnknownStateError("it is stored otherwise")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rebuild, "renumber", broken)
+        patched.setattr(rebuild, "renumber", fail)
         with pytest.raises(WatersmeetError, match="it is stored otherwise") as raised:
             run(spark, tmp_path, {"kinds": AFTER["kinds"]}, "rebuild")
     assert raised.value.refusals[0].condition == "NOT_REBUILT"
@@ -156,12 +156,12 @@ def states_are_made_anew_and_go_on(spark: SparkSession, tmp_path: Path, monkeypa
     assert "batches 0 to 1" in told["windows"][0] and "z was not read before" in told["joins"][0]
     for name, query in BEFORE.items():
         # Nothing of the replay comes out.
-        assert written(tmp_path, name) == total(defined(query)[:STOP]), name
+        assert sink_rows(tmp_path, name) == total(batches_by_definition(query)[:STOP]), name
     arrive(tmp_path, range(STOP, len(ROWS["l"])))
     assert run(spark, tmp_path, AFTER) == []
     for name in AFTER:
-        came = written(tmp_path, name) - total(defined(BEFORE[name])[:STOP])
-        assert came == total(defined(AFTER[name])[STOP:]), name
+        came = sink_rows(tmp_path, name) - total(batches_by_definition(BEFORE[name])[:STOP])
+        assert came == total(batches_by_definition(AFTER[name])[STOP:]), name
     batches = [int(file.name) for file in (checkpoints / "kinds" / "commits").iterdir() if file.name.isdecimal()]
     assert max(batches) == len(ROWS["l"]) - 1
 
@@ -241,12 +241,12 @@ def test_references_are_resolved_wherever_sources_are_read(tmp_path: Path, monke
     script.write_text(SEPARATED.format(kind="LEFT"))
     rebuilt = watersmeet("run", script, "--once", "--rebuild")
     assert rebuilt.exit_code == 0, rebuilt.output
-    told = watersmeet("why", script, "l", "id=1")
-    assert told.exit_code == 0 and "matched" in told.stdout, told.output
+    result = watersmeet("why", script, "l", "id=1")
+    assert result.exit_code == 0 and "matched" in result.stdout, result.output
     # What the query did with it before the rebuild is not known, and the verdict says so.
-    assert "  uncertain  it is not known whether it was late" in told.stdout
-    assert "  matched    batch 0 (uncertain): " in told.stdout
-    assert "Unknown: The state was rebuilt after batch 0" in told.stdout
+    assert "  uncertain  it is not known whether it was late" in result.stdout
+    assert "  matched    batch 0 (uncertain): " in result.stdout
+    assert "Unknown: The state was rebuilt after batch 0" in result.stdout
     assert "(uncertain up to batch 0)" in watersmeet("why", script, "--summary").stdout
     (tmp_path / "l" / "1.csv").write_text("2|9\n")
     assert watersmeet("run", script, "--once").exit_code == 0

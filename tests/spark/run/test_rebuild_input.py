@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.physical.test_change import CHAIN
-from tests.physical.test_identity import JOIN, OTHER, edited, told
+from tests.physical.test_identity import JOIN, OTHER, edit_sql, identify
 
 from watersmeet.metrics.progress import Progress
 from watersmeet.operators import state_schema_of
@@ -25,7 +25,7 @@ from watersmeet.spark.state.checkpoint import prepare_staging, recover_swap, swa
 from watersmeet.spark.state.offset_log import SourcePositions, read_log, write_logs
 
 MINUTE = 60_000_000
-NOW = told(JOIN)
+NOW = identify(JOIN)
 
 
 def reach_of(name: str) -> Reach:
@@ -41,31 +41,31 @@ def test_a_join_in_time_reaches_as_far_as_its_bounds() -> None:
     assert replay_start(NOW, seen, reach_of) == ReplayStart(5, {"0.ts": 35 * MINUTE, "1.ts": 35 * MINUTE})
     assert replay_start(NOW, seen[:5], reach_of) == ReplayStart()
     assert replay_start(NOW, [], reach_of) == ReplayStart()
-    longer = told(edited(JOIN, {"1 HOUR": "90 MINUTES"}))
+    longer = identify(edit_sql(JOIN, {"1 HOUR": "90 MINUTES"}))
     assert replay_start(longer, seen, reach_of).batch == 2
 
 
 def test_a_chain_reaches_as_far_as_the_sum_of_its_stages_and_a_source_that_is_new_to_the_beginning() -> None:
-    chain = told(CHAIN)
+    chain = identify(CHAIN)
     ends = [(batch, {f"{n}.ts": batch * 10 * MINUTE for n in range(3)}) for batch in range(30)]
     assert replay_start(chain, ends, reach_of).batch < replay_start(NOW, ends, reach_of).batch
     known = [(batch, {name: time for name, time in times.items() if name != "2.ts"}) for batch, times in ends]
     assert replay_start(chain, known, reach_of) == ReplayStart()
-    window = told(OTHER["a window"][0])
+    window = identify(OTHER["a window"][0])
     assert replay_start(window, ends, reach_of) == ReplayStart()
 
 
 def test_the_history_of_a_query_tells_times_in_the_columns_of_now() -> None:
     history = [Progress("joined", batch, own={"o.ts": batch, "d.ts": batch}) for batch in range(3)]
     lag = 5 * MINUTE
-    renamed = told(edited(JOIN, {r"\bo\b": "x"}))
+    renamed = identify(edit_sql(JOIN, {r"\bo\b": "x"}))
     assert times_after_batches(NOW, renamed, history, 2)[-1] == (2, {"0.ts": 2 + lag, "1.ts": 2 + lag})
     assert times_after_batches(NOW, NOW, history, 3) == []
     strange = [*history, Progress("joined", 3, own={"o.ts": 3, "y.ts": 3})]
     assert times_after_batches(NOW, NOW, strange, 3) == []
     ended = [*history, Progress("joined", 3, own={"o.ts": END_OF_INPUT, "d.ts": END_OF_INPUT})]
     assert times_after_batches(NOW, NOW, ended, 3)[-1] == (3, {"0.ts": END_OF_INPUT, "1.ts": END_OF_INPUT})
-    assert match_scans(NOW, told(CHAIN)) == {"0": "0", "1": "1"}
+    assert match_scans(NOW, identify(CHAIN)) == {"0": "0", "1": "1"}
 
 
 def test_logs_follow_sources_to_other_places(tmp_path: Path) -> None:

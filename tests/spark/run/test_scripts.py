@@ -74,7 +74,7 @@ def run(spark: SparkSession, folder: Path, text: str, trigger: Trigger) -> list[
     return reported
 
 
-def written(spark: SparkSession, path: Path, format_: str, schema: str) -> list[tuple[object, ...]]:
+def sink_rows(spark: SparkSession, path: Path, format_: str, schema: str) -> list[tuple[object, ...]]:
     """What a file sink holds."""
     rows = spark.read.format(format_).schema(schema).load(str(path)).collect()
     return sorted((tuple(row) for row in rows), key=str)
@@ -99,7 +99,7 @@ def test_any_format_is_read_and_written(
     write(spark, tmp_path, "orders", stored, ORDERS)
     write(spark, tmp_path, "deliveries", stored, DELIVERIES)
     run(spark, tmp_path, declarations(tmp_path, using, options) + JOINED.format(sink=sink, out=tmp_path), "end")
-    assert written(spark, tmp_path / "joined", sink, OUT) == ALL
+    assert sink_rows(spark, tmp_path / "joined", sink, OUT) == ALL
 
 
 def test_a_run_continues_with_what_arrived_later(spark: SparkSession, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_run_continues_with_what_arrived_later(spark: SparkSession, tmp_path: 
     (first,) = run(spark, tmp_path, text, "available_now")
     assert (first.rows_in, first.matched, first.padded, first.late) == (6, 1, 0, 0)
     # The watermark of the deliveries is 13:00, that of an order at 12:00 is passed only beyond it.
-    assert written(spark, tmp_path / "joined", "parquet", OUT) == [(1, "a", 10)]
+    assert sink_rows(spark, tmp_path / "joined", "parquet", OUT) == [(1, "a", 10)]
     assert run(spark, tmp_path, text, "available_now") == [], "nothing new, nothing done"
 
     write(spark, tmp_path, "orders", "json", MORE_ORDERS)
@@ -118,7 +118,7 @@ def test_a_run_continues_with_what_arrived_later(spark: SparkSession, tmp_path: 
     # Marks are now 13:15 and 13:14: of 8 rows live order 4 and the deliveries 3 and 4.
     assert (second.rows_in, second.matched, second.padded, second.state_rows) == (2, 1, 2, 3)
     run(spark, tmp_path, text, "end")
-    assert written(spark, tmp_path / "joined", "parquet", OUT) == [*ALL, (4, "d", 40)]
+    assert sink_rows(spark, tmp_path / "joined", "parquet", OUT) == [*ALL, (4, "d", 40)]
 
 
 def test_two_queries_of_a_script_run_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_two_queries_of_a_script_run_side_by_side(spark: SparkSession, tmp_path:
     )
     reported = run(spark, tmp_path, text, "end")
     assert {progress.query for progress in reported} == {"joined", "lonely"}
-    assert written(spark, tmp_path / "joined", "parquet", OUT) == ALL
-    assert written(spark, tmp_path / "lonely", "json", "order_id BIGINT, mark STRING") == [(9, "X")]
+    assert sink_rows(spark, tmp_path / "joined", "parquet", OUT) == ALL
+    assert sink_rows(spark, tmp_path / "lonely", "json", "order_id BIGINT, mark STRING") == [(9, "X")]
     assert sorted(path.name for path in (tmp_path / "storage" / "checkpoints").iterdir()) == ["joined", "lonely"]
 
 

@@ -104,9 +104,9 @@ def test_rows_of_any_value_are_shown(spark: SparkSession, odd_zone: None, tmp_pa
     assert (row["day"], row["f"], row["s"][:4], row["b"]) == ("-0221-09-04", "nan", "\\xff", r"b'\xff\x00'")
     assert "+10000-01-01" in row["several"] and "-0221-09-04" in row["by_name"] and "-0221-09-04" in row["both"]
     assert tables["late"]["rows"], "late rows are shown, too"
-    told = watersmeet("state", "read", tmp_path / "q.storage", "--query", "joined", "--side", "l")
-    assert (told.exit_code, told.stderr) == (0, "")
-    assert "+294247" in told.stdout
+    result = watersmeet("state", "read", tmp_path / "q.storage", "--query", "joined", "--side", "l")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "+294247" in result.stdout
     assert "+294247" in watersmeet("state", "show", tmp_path / "q.storage", "--query", "joined").stdout
     (tmp_path / "q.sql").write_text(text)
     why = watersmeet("why", tmp_path / "q.sql", "left_side", "id=1")

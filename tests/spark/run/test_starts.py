@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.cli.test_commands import watersmeet
-from tests.spark.frames import run_all, streamed
+from tests.spark.frames import run_all, stream_files
 
 import watersmeet as ws
 from watersmeet.physical.chaining import ChainGroups
@@ -18,14 +18,14 @@ from watersmeet.spark.run import starts
 pytestmark = pytest.mark.spark
 
 
-def joined(spark: SparkSession, folder: Path) -> DataFrame:
+def join(spark: SparkSession, folder: Path) -> DataFrame:
     rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t")
-    left, right = (streamed(folder / name, [rows]).withWatermark("t", "1 minute") for name in ("l", "r"))
+    left, right = (stream_files(folder / name, [rows]).withWatermark("t", "1 minute") for name in ("l", "r"))
     return ws.join(left, right, "left.id = right.id", within="1 hour")
 
 
 def test_the_owner_is_written_before_the_first_batch_is_planned(spark: SparkSession, tmp_path: Path) -> None:
-    frame, checkpoint = joined(spark, tmp_path), tmp_path / "checkpoint"
+    frame, checkpoint = join(spark, tmp_path), tmp_path / "checkpoint"
 
     def fail(batch: DataFrame, number: int) -> None:
         raise ValueError("the sink failed")
@@ -40,7 +40,7 @@ def test_the_owner_is_written_before_the_first_batch_is_planned(spark: SparkSess
 
 
 def test_a_start_that_died_before_its_first_batch_is_repeated(spark: SparkSession, tmp_path: Path) -> None:
-    frame, checkpoint = joined(spark, tmp_path), tmp_path / "checkpoint"
+    frame, checkpoint = join(spark, tmp_path), tmp_path / "checkpoint"
     checkpoint.mkdir()
     (checkpoint / "watersmeet.json").write_text("")
     assert sum(map(len, run_all(frame, checkpoint))) == 1
@@ -49,7 +49,7 @@ def test_a_start_that_died_before_its_first_batch_is_repeated(spark: SparkSessio
 def test_an_owner_that_a_killed_program_of_connect_did_not_write_is_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame, checkpoint = joined(spark, tmp_path), tmp_path / "checkpoint"
+    frame, checkpoint = join(spark, tmp_path), tmp_path / "checkpoint"
     run_all(frame, checkpoint)
     owner = checkpoint / "watersmeet.json"
     text = owner.read_text()

@@ -81,11 +81,11 @@ def test_workers_of_a_plain_session(tmp_path: Path) -> None:
     command = [sys.executable, "job.py", str(ROOT / "src"), str(tmp_path)]
     found = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=280)
     assert found.returncode == 0, found.stderr[-3000:]
-    told: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
+    record: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
 
-    assert (told["python"], told["matched"]) == (sys.executable, 1), "it ran, with this interpreter and RocksDB"
-    assert told["provider"][0] == "STATE_STORE_PROVIDER" and "HDFSBacked" in told["provider"][1]
-    condition, message, hint = told["bare"]
+    assert (record["python"], record["matched"]) == (sys.executable, 1), "it ran, with this interpreter and RocksDB"
+    assert record["provider"][0] == "STATE_STORE_PROVIDER" and "HDFSBacked" in record["provider"][1]
+    condition, message, hint = record["bare"]
     assert condition == "WORKERS_UNFIT" and ("pyarrow" in message.lower() or "watersmeet" in message)
     assert hint == 'add `os.environ["PYSPARK_PYTHON"] = sys.executable` before the session starts.'
-    assert told["version"][0] == "WORKERS_UNFIT" and "this is 99.0.0" in told["version"][1]
+    assert record["version"][0] == "WORKERS_UNFIT" and "this is 99.0.0" in record["version"][1]

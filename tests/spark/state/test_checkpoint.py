@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
-from tests.spark.frames import add_file, run_all, streamed
+from tests.spark.frames import add_file, run_all, stream_files
 
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
@@ -53,7 +53,7 @@ def run(spark: SparkSession, text: str, folder: Path) -> None:
     run_script(script, spark=spark, storage=folder / "storage", trigger="available_now")
 
 
-def refused(call: Callable[[], object]) -> Refusal:
+def refusal_of(call: Callable[[], object]) -> Refusal:
     with pytest.raises(WatersmeetError) as raised:
         call()
     (found,) = raised.value.refusals
@@ -88,42 +88,42 @@ OWNERS = {
 
 def test_a_join_is_refused_at_its_start_and_without_new_rows(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t, 5 AS v")
-    left, right = (streamed(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in ("left", "right"))
+    left, right = (stream_files(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in ("left", "right"))
     checkpoint = tmp_path / "checkpoint"
 
-    def joined(within: str = "1 hour", **options: object) -> DataFrame:
+    def join(within: str = "1 hour", **options: object) -> DataFrame:
         return ws.join(left, right, "left.id = right.id", within=within, **options)  # pyright: ignore
 
-    assert [len(batch) for batch in run_all(joined(), checkpoint) if batch] == [1]
+    assert [len(batch) for batch in run_all(join(), checkpoint) if batch] == [1]
     # Whatever was done to the frame, and however the checkpoint is given.
-    later = joined(how="left").where("left_id > 0").selectExpr("left_id + 1 AS x").writeStream.format("noop")
-    found = refused(lambda: later.start(checkpointLocation=str(checkpoint)))
+    later = join(how="left").where("left_id > 0").selectExpr("left_id + 1 AS x").writeStream.format("noop")
+    found = refusal_of(lambda: later.start(checkpointLocation=str(checkpoint)))
     assert found.condition == "CHECKPOINT_OF_ANOTHER_QUERY"
     assert found.label == "the join of `left` and `right` was `inner`, now it is `left`"
     assert "a new checkpointLocation" in found.hint
-    fewer = joined(shards=1).writeStream.options(checkpointLocation=f"file://{checkpoint}").format("noop")
-    assert "`shards=2`" in refused(fewer.start).hint
-    assert "`shards=2`" in refused(lambda: fewer.toTable("somewhere")).hint
+    fewer = join(shards=1).writeStream.options(checkpointLocation=f"file://{checkpoint}").format("noop")
+    assert "`shards=2`" in refusal_of(fewer.start).hint
+    assert "`shards=2`" in refusal_of(lambda: fewer.toTable("somewhere")).hint
     owner = checkpoint / "watersmeet.json"
     whole = owner.read_text()
     for text, condition in OWNERS.items():
         owner.write_text(text)
-        found = refused(lambda: run_all(joined(), checkpoint))
+        found = refusal_of(lambda: run_all(join(), checkpoint))
         assert found.condition == condition
         assert str(checkpoint) in found.message
     owner.write_text(whole)
     add_file(tmp_path / "left", rows)
-    assert [len(batch) for batch in run_all(joined().select("right_v", "left_id"), checkpoint) if batch] == [1]
+    assert [len(batch) for batch in run_all(join().select("right_v", "left_id"), checkpoint) if batch] == [1]
 
 
 def test_two_joins_of_one_name_run_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t")
-    one, two, three = (streamed(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in "abc")
+    one, two, three = (stream_files(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in "abc")
     inner = ws.join(one, two, "left.id = right.id", within="1 hour").selectExpr("left_id AS id", "left_t AS t")
     outer = ws.join(inner, three, "left.id = right.id", within="1 hour", left_time="t", left_lag="1 hour")
     assert sum(len(batch) for batch in run_all(outer, tmp_path / "checkpoint")) == 1
-    kept = json.loads((tmp_path / "checkpoint" / "watersmeet.json").read_text())
-    assert len(kept["queries"]) == 2
+    record = json.loads((tmp_path / "checkpoint" / "watersmeet.json").read_text())
+    assert len(record["queries"]) == 2
 
 
 class Starts(StreamingQueryListener):
@@ -146,7 +146,7 @@ class Starts(StreamingQueryListener):
 
 def test_a_start_that_is_killed_anywhere_leaves_a_checkpoint_that_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t")
-    left, right = (streamed(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in ("left", "right"))
+    left, right = (stream_files(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in ("left", "right"))
     joined = ws.join(left, right, "left.id = right.id", within="1 hour")
     checkpoint = tmp_path / "checkpoint"
     owner = checkpoint / "watersmeet.json"
@@ -188,11 +188,11 @@ def test_a_record_that_replaces_another_is_never_gone(
         assert folder.read("watersmeet.json") == "two"
         assert [file.name for file in place.iterdir() if file.suffix != ".crc"] == ["watersmeet.json"]
 
-    def killed(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise OSError("the process is gone")
 
-    monkeypatch.setattr(other, "_replace", killed)
-    monkeypatch.setattr(Path, "replace", killed)
+    monkeypatch.setattr(other, "_replace", fail)
+    monkeypatch.setattr(Path, "replace", fail)
     for folder in (other, here):
         with pytest.raises(OSError, match="gone"):
             folder.write("watersmeet.json", "three")

@@ -74,21 +74,21 @@ def test_a_torn_file_of_a_state_is_found_where_spark_names_none(tmp_path: Path) 
     said = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error.\nCaused by: java.io.EOFException: ended\n"
     plan = f"WriteToMicroBatchDataSourceV1 [queryName=out, checkpointLocation={tmp_path}], Append"
 
-    def found(text: str) -> str:
+    def label_of(text: str) -> str:
         error = state_damage(text)
         return "" if error is None else error.refusals[0].label
 
-    assert found(f"java.io.EOFException\n{plan}") == ""
-    assert found(f"{said}{plan}") == f"{tmp_path}/state could not be loaded: java.io.EOFException: ended"
+    assert label_of(f"java.io.EOFException\n{plan}") == ""
+    assert label_of(f"{said}{plan}") == f"{tmp_path}/state could not be loaded: java.io.EOFException: ended"
     partition = tmp_path / "state" / "0" / "1"
     partition.mkdir(parents=True)
     for number, data in enumerate((LZ4, LZ4, LZ4[:-3])):
         (partition / f"{number}.changelog").write_bytes(data)
-    assert found(f"{said}{plan}").startswith(f"{partition}/2.changelog is incomplete")
+    assert label_of(f"{said}{plan}").startswith(f"{partition}/2.changelog is incomplete")
     (partition / "1.changelog").write_bytes(b"")
-    assert found(f"{said}{plan}") == f"{partition}/1.changelog is empty"
+    assert label_of(f"{said}{plan}") == f"{partition}/1.changelog is empty"
     named = f"CANNOT_READ_STREAMING_STATE_FILE] of file:{partition}/7.changelog does not exist.\n{plan}"
-    assert found(named) == f"{partition}/7.changelog is missing"
+    assert label_of(named) == f"{partition}/7.changelog is missing"
 
 
 def test_changes_of_a_state_are_whole_or_not() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.archives import HERE, QUERIES, add_rows, extract, run, written
+from tests.checkpoints.archives import HERE, QUERIES, add_rows, extract, run, sink_rows
 from tests.cli.test_commands import watersmeet
 
 import watersmeet as ws
@@ -45,10 +45,10 @@ def test_a_copy_of_a_running_querys_checkpoint_is_read(spark: SparkSession, chec
         (4, None, True, 90, "d.t"), (5, "cid", False, 100, "d.t"),
     ]  # fmt: skip
     # The same through the command.
-    (told,) = json.loads(watersmeet("state", "show", copy, "--format", "json").stdout)
-    kept = {one["kept"]: sum(shard["rows"] for shard in one["shards"]) for one in told["operators"][0]["kept"]}
-    assert (told["batch"], kept["left"]) == (0, 5)
-    assert told["operators"][0]["watermarks"]["d.t"] == "2024-05-01 10:00:30"
+    (record,) = json.loads(watersmeet("state", "show", copy, "--format", "json").stdout)
+    kept = {one["kept"]: sum(shard["rows"] for shard in one["shards"]) for one in record["operators"][0]["kept"]}
+    assert (record["batch"], kept["left"]) == (0, 5)
+    assert record["operators"][0]["watermarks"]["d.t"] == "2024-05-01 10:00:30"
     shown = watersmeet(
         "state", "read", copy, "--side", "o", "--where", "id = 2", "--as", "json", "--into", tmp_path / "o"
     )
@@ -107,5 +107,5 @@ def test_an_imported_checkpoint_goes_on_in_another_place(
     (tmp_path / "one.sql").write_text(text[: text.index("INSERT INTO")] + insert[0])
     run(elsewhere, spark, tmp_path / "one.sql")
     expected = json.loads((project / "expected.json").read_text())[query]
-    assert sorted(written(elsewhere)[query].elements()) == sorted(expected)
+    assert sorted(sink_rows(elsewhere)[query].elements()) == sorted(expected)
     assert ws.state(elsewhere / "storage" / "checkpoints" / query, spark).batch == 1

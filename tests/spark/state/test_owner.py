@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.physical.test_identity import JOIN, edited, told
+from tests.physical.test_identity import JOIN, edit_sql, identify
 
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.spark.state.owner import Owner
 
 ANEW = "start anew elsewhere."
-TEXT = Owner((told(JOIN),)).to_text("4.3.0")
+TEXT = Owner((identify(JOIN),)).to_text("4.3.0")
 
 
-def refused(text: str) -> Refusal:
+def refusal_of(text: str) -> Refusal:
     with pytest.raises(WatersmeetError) as raised:
         Owner.from_text(text, "/storage/out", ANEW)
     (found,) = raised.value.refusals
@@ -23,10 +23,10 @@ def refused(text: str) -> Refusal:
 
 def test_an_owner_is_read_as_it_was_written() -> None:
     found = Owner.from_text(TEXT, "/storage/out", ANEW)
-    assert found.queries == (told(JOIN),)
+    assert found.queries == (identify(JOIN),)
     assert found.shards == 4
     assert found.versions["spark"] == "4.3.0"
-    found.check(Owner((told(JOIN),)), "/storage/out", ANEW)
+    found.check(Owner((identify(JOIN),)), "/storage/out", ANEW)
 
 
 WRONG = {
@@ -45,14 +45,14 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_malformed_owners_are_refused_with_their_file(case: str) -> None:
     text, reason = WRONG[case]
-    found = refused(text)
+    found = refusal_of(text)
     assert found.condition == "WRONG_OWNER"
     assert found.label.startswith(f"/storage/out/watersmeet.json {reason}")
     assert found.hint == f"restore that file, or {ANEW}"
 
 
 def test_an_owner_of_before_there_were_formats_is_refused_with_that_reason() -> None:
-    found = refused(json.dumps({"query": "...", "shards": 2}))
+    found = refusal_of(json.dumps({"query": "...", "shards": 2}))
     assert found.condition == "CHECKPOINT_WITHOUT_FORMAT"
     assert "written by an early version of Watersmeet" in found.message
     assert found.hint == ANEW
@@ -60,7 +60,7 @@ def test_an_owner_of_before_there_were_formats_is_refused_with_that_reason() -> 
 
 def test_an_owner_of_a_newer_format_names_the_version_that_wrote_it() -> None:
     newer = json.dumps({**json.loads(TEXT), "format": 7, "watersmeet": "9.1.0"})
-    found = refused(newer)
+    found = refusal_of(newer)
     assert found.condition == "CHECKPOINT_OF_A_NEWER_VERSION"
     assert "9.1.0" in found.hint
 
@@ -69,11 +69,11 @@ def test_an_owner_of_a_newer_format_names_the_version_that_wrote_it() -> None:
     ("now", "difference", "hint"),
     [
         (
-            told(edited(JOIN, {"1 HOUR": "2 HOURS"})),
+            identify(edit_sql(JOIN, {"1 HOUR": "2 HOURS"})),
             "upper bound of `d.ts` was 1 hour",
             "undo the change, or start anew",
         ),
-        (told(JOIN, 8), "has 4 shards, now it would have 8", "pass `shards=4` to the call"),
+        (identify(JOIN, 8), "has 4 shards, now it would have 8", "pass `shards=4` to the call"),
     ],
 )
 def test_another_query_is_refused_with_what_differs_and_what_to_do(now: object, difference: str, hint: str) -> None:

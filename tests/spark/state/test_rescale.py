@@ -53,16 +53,16 @@ def arrive(folder: Path, batch: int) -> None:
         (folder / stream / f"{batch}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def written(folder: Path, out: str) -> Counter[Any]:
+def sink_lines(folder: Path, out: str) -> Counter[Any]:
     files = [file for file in (folder / out).rglob("*.json") if not file.name.startswith((".", "_"))]
     return Counter(line for file in files for line in file.read_text().splitlines())
 
 
-def broken(*told: object) -> None:
+def fail(*told: object) -> None:
     raise OSError("no space left")
 
 
-def refused(spark: SparkSession, checkpoint: Path, now: Parallelism) -> Refusal:
+def refusal_of(spark: SparkSession, checkpoint: Path, now: Parallelism) -> Refusal:
     with pytest.raises(WatersmeetError) as raised:
         rescale(spark, checkpoint, checkpoint.name, now)
     return raised.value.refusals[0]
@@ -76,7 +76,7 @@ def test_joins_that_are_chained_give_the_same_in_other_numbers(
     arrive(tmp_path, 0)
     run(spark, tmp_path, "moved")
     with monkeypatch.context() as patched:
-        patched.setattr(rescaling, "renumber", broken)
+        patched.setattr(rescaling, "renumber", fail)
         with pytest.raises(WatersmeetError, match=r"rescaled: no space left\. Nothing was changed"):
             rescale(spark, chain, "chain", Parallelism(3, 1))
     told = watersmeet("state", "rescale", storage, "--shards", "5", "--partitions", "1", "--format", "json")
@@ -90,8 +90,8 @@ def test_joins_that_are_chained_give_the_same_in_other_numbers(
     arrive(tmp_path, 1)
     run(spark, tmp_path, "moved")
     run(spark, tmp_path, "straight")
-    assert written(tmp_path, "moved") == written(tmp_path, "straight")
-    assert len(written(tmp_path, "moved")) > 20
+    assert sink_lines(tmp_path, "moved") == sink_lines(tmp_path, "straight")
+    assert len(sink_lines(tmp_path, "moved")) > 20
     with pytest.raises(WatersmeetError) as raised:
         run(spark, tmp_path, "moved", shards=4)
     assert "watersmeet state rescale --shards 4" in raised.value.refusals[0].hint
@@ -110,14 +110,14 @@ def test_skewed_keys_give_the_same_in_other_numbers(spark: SparkSession, tmp_pat
     arrive(tmp_path, 1)
     run(spark, tmp_path, "moved", text=SKEWED)
     run(spark, tmp_path, "straight", text=TEXT.replace("FULL JOIN", "LEFT JOIN"))
-    assert written(tmp_path, "moved") == written(tmp_path, "straight")
-    assert len(written(tmp_path, "moved")) > 20
+    assert sink_lines(tmp_path, "moved") == sink_lines(tmp_path, "straight")
+    assert len(sink_lines(tmp_path, "moved")) > 20
     with pytest.raises(WatersmeetError, match="skewed keys") as raised:
         run(spark, tmp_path, "moved", text=TEXT.replace("FULL JOIN", "LEFT JOIN"))
     assert raised.value.refusals[0].condition == "CHECKPOINT_TO_REBUILD"
 
 
-def joined(spark: SparkSession, folder: Path, shards: int) -> DataFrame:
+def join(spark: SparkSession, folder: Path, shards: int) -> DataFrame:
     read = spark.readStream.schema("k STRING, t BIGINT").option("maxFilesPerTrigger", "1")
     sides = [read.json(str(folder / name)) for name in "ab"]
     return ws.join(
@@ -130,7 +130,7 @@ def test_a_query_of_a_program_goes_on_into_its_sink(spark: SparkSession, tmp_pat
     """Into Spark's own files, which keep a log of their batches."""
 
     def start(out: str, shards: int) -> None:
-        writer = joined(spark, tmp_path, shards).writeStream.format("parquet")
+        writer = join(spark, tmp_path, shards).writeStream.format("parquet")
         writer = writer.option("checkpointLocation", str(tmp_path / f"checkpoint-{out}")).trigger(availableNow=True)
         writer.start(str(tmp_path / out)).awaitTermination()
 
@@ -153,21 +153,21 @@ def test_states_in_use_damaged_or_unknown_are_refused(spark: SparkSession, tmp_p
     project = extract(HERE / "format-2.tar.gz", tmp_path)
     storage = project / "storage"
     checkpoint = storage / "checkpoints" / "nested"
-    found = refused(spark, checkpoint, Parallelism(5, 2))
+    found = refusal_of(spark, checkpoint, Parallelism(5, 2))
     assert found.condition == "NOT_RESCALED" and "spread by all their columns" in found.message
     with lock_storage(storage, "shared"):
         said = watersmeet("state", "rescale", storage, "--query", "nested", "--partitions", "1")
     assert (said.exit_code, "[CHECKPOINT_IN_USE]" in said.stderr) == (4, True)
     assert watersmeet("state", "rescale", storage).exit_code == 2
     (checkpoint / "watersmeet.json").write_text('{"format": 99}')
-    assert refused(spark, checkpoint, Parallelism(5, 2)).condition == "CHECKPOINT_OF_A_NEWER_VERSION"
+    assert refusal_of(spark, checkpoint, Parallelism(5, 2)).condition == "CHECKPOINT_OF_A_NEWER_VERSION"
     (checkpoint / "watersmeet.json").unlink()
-    assert refused(spark, checkpoint, Parallelism(5, 2)).condition == "NO_CHECKPOINT"
+    assert refusal_of(spark, checkpoint, Parallelism(5, 2)).condition == "NO_CHECKPOINT"
     left = storage / "checkpoints" / "interval_left"
     before = {file: file.read_bytes() for file in left.rglob("*") if file.is_file()}
     for zipped in left.glob("state/0/*/1.zip"):
         zipped.write_bytes(b"torn")
-    assert refused(spark, left, Parallelism(3, 3)).condition == "DAMAGED_CHECKPOINT"
+    assert refusal_of(spark, left, Parallelism(3, 3)).condition == "DAMAGED_CHECKPOINT"
     for file, data in before.items():
         file.write_bytes(data)
     rescale(spark, left, "interval_left", Parallelism(3, 3))

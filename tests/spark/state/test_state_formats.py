@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.archives import HERE, REWORDED, add_rows, extract, run, written
+from tests.checkpoints.archives import HERE, REWORDED, add_rows, extract, run, sink_rows
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
@@ -30,10 +30,10 @@ def test_an_archived_checkpoint_of_every_family_is_continued(
     spark: SparkSession, archive: Path, tmp_path: Path
 ) -> None:
     project = extract(archive, tmp_path)
-    before = written(project)
+    before = sink_rows(project)
     add_rows(project, 1)
     run(project, spark, project / REWORDED.name)
-    after = written(project)
+    after = sink_rows(project)
     assert {name: rows - after[name] for name, rows in before.items()} == {name: Counter() for name in before}
     found = {name: rows - before[name] for name, rows in after.items()}
     assert found == {name: Counter(rows) for name, rows in json.loads((project / "expected.json").read_text()).items()}

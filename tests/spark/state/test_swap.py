@@ -35,7 +35,7 @@ IMPORT = (
 )
 
 
-def killed_at(rename: int, program: str, *arguments: Path) -> bool:
+def is_killed_at(rename: int, program: str, *arguments: Path) -> bool:
     """Whether a process that does this was killed when it was about to rename for that time."""
     ended = subprocess.run([sys.executable, "-c", KILLED + program, str(rename), *map(str, arguments)], check=False)
     assert ended.returncode in (0, -9)
@@ -48,7 +48,7 @@ def test_a_swap_that_is_killed_leaves_the_old_one_or_the_new_one(tmp_path: Path,
     for folder, text in ((checkpoint, "old"), (prepare_staging(checkpoint), "new")):
         folder.mkdir(parents=True)
         (folder / "watersmeet.json").write_text(text)
-    assert killed_at(rename, SWAP, beside_of(checkpoint), checkpoint) == (found == "old")
+    assert is_killed_at(rename, SWAP, sibling_of(checkpoint), checkpoint) == (found == "old")
     # A look into it finds it, and the next run leaves nothing else.
     assert checkpoints_at(tmp_path / "storage") == [checkpoint]
     recover_swap(checkpoint)
@@ -57,7 +57,7 @@ def test_a_swap_that_is_killed_leaves_the_old_one_or_the_new_one(tmp_path: Path,
     assert [one.name for one in checkpoint.parent.iterdir()] == ["q"]
 
 
-def beside_of(checkpoint: Path) -> Path:
+def sibling_of(checkpoint: Path) -> Path:
     return checkpoint.with_name(f".new-{checkpoint.name}")
 
 
@@ -78,7 +78,7 @@ def test_an_import_that_is_killed_can_be_repeated(tmp_path: Path) -> None:
     rename = 0
     while True:
         again = tmp_path / f"killed-{rename}" / "storage"
-        if not killed_at(rename, IMPORT, archive, again):
+        if not is_killed_at(rename, IMPORT, archive, again):
             break
         assert not (again / "checkpoints" / "looked_up").exists()
         import_checkpoint(archive, again, again.parent)

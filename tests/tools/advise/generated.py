@@ -51,9 +51,11 @@ class Truth:
         right = left[has] + self.distances(rng, int(has.sum()))
         orders = {"id": ids, "at": left, "amount": rng.integers(0, 500, self.rows)}
         deliveries = {"order_id": ids[has], "done": right, "rating": rng.integers(0, 500, int(has.sum()))}
-        return self._arrived("orders", orders, "at", rng), self._arrived("deliveries", deliveries, "done", rng)
+        return self._sample_rows("orders", orders, "at", rng), self._sample_rows("deliveries", deliveries, "done", rng)
 
-    def _arrived(self, name: str, columns: dict[str, np.ndarray], time: str, rng: np.random.Generator) -> SampledRows:
+    def _sample_rows(
+        self, name: str, columns: dict[str, np.ndarray], time: str, rng: np.random.Generator
+    ) -> SampledRows:
         behind = rng.exponential(self.disorder * SECOND / 5, len(columns[time])) if self.disorder else 0
         order = np.argsort(columns[time] + behind, kind="stable")
         arrays = {n: pa.array(values[order]) for n, values in columns.items()}

@@ -60,14 +60,14 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.usefixtures("spark")
 def test_a_project_without_bounds_gets_some_that_pass(shop: Path, tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["check", str(shop)]).exit_code == 1, "the bounds are missing"
-    told = CliRunner().invoke(app, ["advise", str(shop)])
-    assert told.exit_code == 0, told.output
-    assert "in the order of their files" in told.stdout and "static 'true'" in told.stdout
-    text = told.stdout.partition("conditions and columns):\n\n")[2]
+    result = CliRunner().invoke(app, ["advise", str(shop)])
+    assert result.exit_code == 0, result.output
+    assert "in the order of their files" in result.stdout and "static 'true'" in result.stdout
+    text = result.stdout.partition("conditions and columns):\n\n")[2]
     (tmp_path / "proposed.sql").write_text(text)
     assert CliRunner().invoke(app, ["check", str(tmp_path / "proposed.sql")]).exit_code == 0
-    kept = json.loads((shop / "storage" / "advice.json").read_text())
-    [pair] = kept["pairs"]
+    record = json.loads((shop / "storage" / "advice.json").read_text())
+    [pair] = record["pairs"]
     assert 58 * SECOND < pair["proposed"]["later"] <= 62 * SECOND and pair["proposed"]["earlier"] == 0
     # Files in the order of their names would be out of order by minutes.
     assert pair["left"]["proposed_lag"] < 30 * SECOND

@@ -38,7 +38,7 @@ def arrivals(name: str, columns: dict[str, object], time: str = "", **more: obje
     return SampledRows(Source(name, fields, marks, **more), table)  # pyright: ignore[reportArgumentType]
 
 
-def advised(left: SampledRows, right: SampledRows, **more: object) -> PairAdvice:
+def advice_of(left: SampledRows, right: SampledRows, **more: object) -> PairAdvice:
     found = advise_pair(AdviceRequest(left, right, **more))  # pyright: ignore[reportArgumentType]
     assert found is not None
     return found
@@ -127,7 +127,7 @@ def test_proposals_may_run_whatever_the_columns_are_called() -> None:
                     options={"path": "it's", "maxFilesPerTrigger": "1"})  # fmt: skip
     right = arrivals("r", {"order id": ids, "select": moment, "x": ["b"] * 500})
     for kind in ("inner", "left", "full", "semi"):
-        found = Advice.of([advised(left, right, kind=kind, aliases=("a", "b"))])
+        found = Advice.of([advice_of(left, right, kind=kind, aliases=("a", "b"))])
         [query] = analyze(read_script(found.sql))
         assert found.pairs[0].sides[1].is_guessed and "is used as the event time" in found
         assert len(query.outputs) == (3 if kind == "semi" else 6)
@@ -138,19 +138,19 @@ def test_days_and_numbers_are_bounded_in_their_own_units() -> None:
     days = pa.array(ids // 10).cast(pa.int32()).cast(pa.date32())
     later = pa.array(ids // 10 + ids % 3).cast(pa.int32()).cast(pa.date32())
     found = Advice.of(
-        [advised(arrivals("a", {"id": ids, "day": days}, "day"), arrivals("b", {"id": ids, "day": later}, "day"))]
+        [advice_of(arrivals("a", {"id": ids, "day": days}, "day"), arrivals("b", {"id": ids, "day": later}, "day"))]
     )
     assert "INTERVAL 2 DAYS" in found.sql and analyze(read_script(found.sql))
     numbers = [arrivals(name, {"id": ids * 5, "n": ids * 10 + more}, "n") for name, more in (("a", 0), ("b", 7))]
     numbers = [
         replace(one, source=replace(one.source, watermarks=(Watermark("n", Amount(0, False)),))) for one in numbers
     ]
-    found = Advice.of([advised(*numbers, keys=(("id", "id"),))])
+    found = Advice.of([advice_of(*numbers, keys=(("id", "id"),))])
     assert "BETWEEN l.n AND l.n + 7" in found.sql and analyze(read_script(found.sql))
 
 
 def test_the_findings_are_data_and_a_picture() -> None:
-    found = Advice.of([advised(*Truth(rows=3000).streams(1))], notes=["v is a view."])
+    found = Advice.of([advice_of(*Truth(rows=3000).streams(1))], notes=["v is a view."])
     data = json.loads(json.dumps(found.data))
     [pair] = data["pairs"]
     assert pair["proposed"]["later"] >= pair["distances"]["median"] and data["sql"] == found.sql
@@ -163,7 +163,7 @@ def test_the_findings_are_data_and_a_picture() -> None:
 def test_without_partners_nothing_is_proposed() -> None:
     left, right = Truth(rows=500).streams(1)
     right = replace(right, rows=right.rows.set_column(0, "order_id", pa.array(np.arange(right.rows.num_rows) + 10**9)))
-    found = Advice.of([advised(left, right, keys=(("id", "order_id"),))])
+    found = Advice.of([advice_of(left, right, keys=(("id", "order_id"),))])
     assert "No row of orders has a partner" in found and not found.sql
     nothing = replace(left, rows=left.rows.slice(0, 0))
     assert advise_pair(AdviceRequest(nothing, right)) is None
@@ -215,7 +215,7 @@ def test_joins_without_bounds_of_time_are_not_looked_at() -> None:
 def test_current_values_are_shown_next_to_proposed_ones() -> None:
     left, right = Truth("even", reach=100, disorder=0, rows=3000, spacing=1).streams(1)
     mark = Watermark("at", Amount(500 * SECOND, is_interval=True))
-    found = advised(replace(left, source=replace(left.source, watermarks=(mark,))), right, bounds=(0, 50 * SECOND))
+    found = advice_of(replace(left, source=replace(left.source, watermarks=(mark,))), right, bounds=(0, 50 * SECOND))
     assert found.now is not None and found.now.bounds.keeps == pytest.approx(0.5, abs=0.05)
     assert found.now.rows[1] == pytest.approx(500 * found.sides[1].rate * SECOND)
     text = Advice.of([found])

@@ -60,7 +60,7 @@ def chance(share: float, rows: int) -> float:
     return 4 * float(np.sqrt(2 * max(share * (1 - share), 1 / rows) / rows))
 
 
-def advised(truth: Truth, seed: int, keep: float) -> PairAdvice:
+def advice_of(truth: Truth, seed: int, keep: float) -> PairAdvice:
     found = advise_pair(AdviceRequest(*truth.streams(seed)), keep)
     assert found is not None
     return found
@@ -71,7 +71,7 @@ def advised(truth: Truth, seed: int, keep: float) -> PairAdvice:
 @example(Truth("far tail", 900, 120, 0.3, 1.0), 0.99)
 @example(Truth("both sides", 900, 0, 1.0, 0.2), 0.9)
 def test_proposals_hold_for_other_rows_of_the_kind(truth: Truth, keep: float) -> None:
-    found = advised(truth, 1, keep)
+    found = advice_of(truth, 1, keep)
     assert found.keys == (("id", "order_id"),) and found.chosen is not None
     assert found.chosen.bounds.keeps >= keep
 
@@ -97,7 +97,7 @@ def test_proposals_hold_for_other_rows_of_the_kind(truth: Truth, keep: float) ->
 @settings(max_examples=examples(6))
 @given(TRUTHS)
 def test_each_bound_and_each_lag_keeps_what_it_says(truth: Truth) -> None:
-    found = advised(truth, 3, 0.999)
+    found = advice_of(truth, 3, 0.999)
     left, right = truth.streams(4)
     began = numbers_of(left.column("at"))[0][np.argsort(left.column("id").to_numpy())]
     place = np.searchsorted(np.sort(left.column("id").to_numpy()), right.column("order_id").to_numpy())

@@ -35,7 +35,7 @@ def queries_of(text: str) -> tuple[AnalyzedQuery, ...]:
     return analyze(read_script(text, "q.sql"))
 
 
-def shown(path: Path) -> str:
+def golden_text(path: Path) -> str:
     """What a golden file ``NAME.STAGE.txt`` must hold for the script ``NAME.sql``."""
     name, stage, _ = path.name.split(".")
     text = (path.parent / f"{name}.sql").read_text("utf-8")
@@ -54,8 +54,8 @@ def shown(path: Path) -> str:
 def test_the_tree_reads_as_agreed(path: Path) -> None:
     """Rewrite the golden files with UPDATE_GOLDEN=1 in the environment, and read the difference."""
     if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(shown(path), "utf-8")
-    assert shown(path) == path.read_text("utf-8")
+        path.write_text(golden_text(path), "utf-8")
+    assert golden_text(path) == path.read_text("utf-8")
 
 
 def test_every_script_is_explained() -> None:

@@ -58,7 +58,7 @@ def check(graphs: list[Topology]) -> None:
     graphs = sketch(graphs)
     root = ElementTree.fromstring(text)
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
-    boxes = [_checked(group) for group in root.iter(f"{SVG}g")]
+    boxes = [_check_box(group) for group in root.iter(f"{SVG}g")]
     assert len(boxes) == sum(len(graph.nodes) for graph in graphs)
     assert all(box.x >= 0 and box.y >= 0 for box in boxes)
     # Sizes are rounded to whole pixels, places to tenths.
@@ -67,7 +67,7 @@ def check(graphs: list[Topology]) -> None:
     assert len(list(root.iter(f"{SVG}path"))) == 1 + sum(len(graph.edges) for graph in graphs)
 
 
-def _checked(group: ElementTree.Element) -> BoxPlace:
+def _check_box(group: ElementTree.Element) -> BoxPlace:
     """The box of a node, after a look whether its lines are inside and below each other."""
     rect = next(one for one in group.iter(f"{SVG}rect") if one.attrib["class"] == "box")
     box = BoxPlace(*(float(rect.attrib[name]) for name in ("x", "y", "width", "height")))

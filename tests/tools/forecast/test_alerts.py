@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.tools.studio.page.histories import JOIN, batch, project, started, write
+from tests.tools.studio.page.histories import JOIN, batch, project, start_event, write
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
@@ -101,7 +101,7 @@ def test_a_shard_that_is_fuller_than_others(plan: QueryPlan) -> None:
 
 def test_a_run_tells_once_and_the_page_as_long_as_it_is_so(query: QueryDescription, plan: QueryPlan) -> None:
     large = batches(21, int(3 * FORECAST), behind=2 * HOUR)
-    write(query.storage, started(NOW), *large[:18])
+    write(query.storage, start_event(NOW), *large[:18])
     run = ForecastMonitor({"joined": plan}, query.storage)
     assert [len(run.new_alerts(one)) for one in large[18:]] == [1, 0, 0], "what earlier runs did counts"
     assert run.new_alerts(batch(21, NOW + 84)) == []
@@ -113,7 +113,7 @@ def test_a_run_tells_once_and_the_page_as_long_as_it_is_so(query: QueryDescripti
 
 
 def test_a_forecast_takes_the_rates_of_the_last_runs(query: QueryDescription) -> None:
-    write(query.storage, started(NOW), *batches(20, 900))
+    write(query.storage, start_event(NOW), *batches(20, 900))
     asked = ["explain", str(query.storage.parent), "--forecast"]
     told = CliRunner(env={"COLUMNS": "120"}).invoke(app, asked).stdout
     assert "orders 100 rows/s (of the last runs), deliveries 75 rows/s (of the last runs)" in told

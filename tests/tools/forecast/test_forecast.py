@@ -171,8 +171,8 @@ def test_a_project_is_forecast_from_rates(tmp_path: Path) -> None:
     assert watersmeet("explain", shop, "--rate", "5/s").exit_code == 2
     assert watersmeet("explain", shop, "--forecast", "--rate", "5/s", "--keys", "orders=many").exit_code == 2
     assert watersmeet("explain", shop, "--forecast", "--rate", "5/s", "--behind", "orders=long").exit_code == 2
-    told = watersmeet("explain", shop, "--forecast", "--rate", "orders=100/s", "--format", "json")
-    [found] = json.loads(told.stdout)
+    result = watersmeet("explain", shop, "--forecast", "--rate", "orders=100/s", "--format", "json")
+    [found] = json.loads(result.stdout)
     assert found["operators"][0]["kept"][0]["rows"] == 100 * 3900
     assert found["seconds"] is None and "--rate deliveries=1000/s" in found["missing"][0]
     # One batch does not say how fast event time moves.
@@ -233,9 +233,9 @@ def test_a_batch_reads_the_parts_with_matches_of_what_is_not_cached() -> None:
 
 
 def test_a_plan_is_printed_with_its_laws() -> None:
-    told = watersmeet("plan", "--rate", "2e6/s", "--within", "1h", "--row", "200B", "--heaviest", "0.3")
-    assert told.exit_code == 0, told.output
-    assert all(word in told.stdout for word in ("rate x (within + lag)", "one core joins it", MEASURED.commit))
+    result = watersmeet("plan", "--rate", "2e6/s", "--within", "1h", "--row", "200B", "--heaviest", "0.3")
+    assert result.exit_code == 0, result.output
+    assert all(word in result.stdout for word in ("rate x (within + lag)", "one core joins it", MEASURED.commit))
     data = json.loads(watersmeet("plan", "--rate", "1e5/s", "--within", "1h", "--format", "json").stdout)
     assert data["cores"] >= 1 and data["spread"][-1]["tasks"] == 2048 and data["simulated"] == []
     for arguments, said in (
@@ -251,9 +251,9 @@ def test_a_plan_is_printed_with_its_laws() -> None:
 def test_the_plan_of_a_load_shows_the_simulated_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("watersmeet.cli.explain.SIMULATED_ROWS", 2_000)
     load = ("plan", "--rate", "2e6/s", "--within", "1h", "--simulate")
-    told = watersmeet(*load)
-    assert told.exit_code == 0, told.output
-    assert "Simulated on this machine: a batch of 2,000 rows" in told.stdout
+    result = watersmeet(*load)
+    assert result.exit_code == 0, result.output
+    assert "Simulated on this machine: a batch of 2,000 rows" in result.stdout
     measured = json.loads(watersmeet(*load, "--format", "json").stdout)["simulated"]
     # As many records as there are pairs of a task and a shard: watermarks come behind rows where there are any.
     assert [(entry["tasks"], entry["records"]) for entry in measured] == [(n, n) for n in (2, 16, 64, 256, 1024, 4096)]
@@ -286,6 +286,6 @@ def test_a_run_of_the_benchmark_is_held_against_its_forecast() -> None:
         "seconds_per_batch": 0.35, "results_per_second": 0, "write_amplification": 1,
     }  # fmt: skip
     found = forecast_of(measured)
-    assert abs(found["state"].off) < 0.01 and abs(found["seconds"].off) < 0.4
+    assert abs(found["state"].error) < 0.01 and abs(found["seconds"].error) < 0.4
     told = forecast_table("forecast", [measured | {"label": "one"}]).caption
     assert str(told).startswith("Rows kept: 1 of 1 within 20 %. Seconds: 1 of 1 within 40 %.\nCosts of commit ")

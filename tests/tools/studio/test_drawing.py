@@ -55,12 +55,12 @@ TOLD = Lineage(
 )
 
 
-def parsed(picture: str) -> ElementTree.Element:
+def parse(picture: str) -> ElementTree.Element:
     return ElementTree.fromstring(picture)
 
 
 def lanes(picture: str) -> dict[int, ElementTree.Element]:
-    found = [g for g in parsed(picture).iter(f"{SVG}g") if g.get("class", "").startswith("lane")]
+    found = [g for g in parse(picture).iter(f"{SVG}g") if g.get("class", "").startswith("lane")]
     return {int(lane.attrib["data-arrival"]): lane for lane in found}
 
 
@@ -74,7 +74,7 @@ def shapes(lane: ElementTree.Element) -> set[str]:
 
 
 def scale_of(picture: str) -> TimeScale:
-    given = parsed(picture).attrib
+    given = parse(picture).attrib
     return TimeScale(
         int(given["data-low"]), int(given["data-high"]), float(given["data-left"]), float(given["data-right"])
     )
@@ -104,20 +104,20 @@ def test_why_a_row_matched_nothing_is_said_with_it() -> None:
 def test_every_fate_has_a_shape() -> None:
     assert set(OutcomeKind.__args__) <= set(SHAPES)
     for what in SHAPES:
-        told = Lineage("q", "event time", TOLD.arrivals[:1], outcomes=(RowOutcome(0, what, 1, 9, None, "So."),))
-        assert SHAPES[what] in shapes(lanes(draw_timeline(told))[0])
+        lineage = Lineage("q", "event time", TOLD.arrivals[:1], outcomes=(RowOutcome(0, what, 1, 9, None, "So."),))
+        assert SHAPES[what] in shapes(lanes(draw_timeline(lineage))[0])
 
 
 def test_rows_of_a_key_are_neighbours_and_a_line_joins_those_that_matched() -> None:
     picture = draw_timeline(TOLD)
     assert list(lanes(picture)) == [0, 2, 1, 4, 3]
-    links = [line for line in parsed(picture).iter(f"{SVG}line") if line.get("class") == "link"]
+    links = [line for line in parse(picture).iter(f"{SVG}line") if line.get("class") == "link"]
     assert [float(link.attrib["x1"]) for link in links[:-1]] == [scale_of(picture).x(40)]
 
 
 def test_a_watermark_is_a_line_where_it_stands_and_dotted_where_it_stood() -> None:
     picture = draw_timeline(TOLD)
-    lines = [(one.get("class"), float(one.attrib["x1"])) for one in parsed(picture).iter(f"{SVG}line")]
+    lines = [(one.get("class"), float(one.attrib["x1"])) for one in parse(picture).iter(f"{SVG}line")]
     scale = scale_of(picture)
     assert ("mark past", scale.x(40)) in lines
     assert ("mark", scale.x(80)) in lines
@@ -132,25 +132,25 @@ def test_a_part_of_the_batches_is_drawn_on_the_scale_of_all() -> None:
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", '"><img src=x onerror=y>', "a\x00b\x1f&amp;", "]]>"])
 def test_markup_stays_text(text: str) -> None:
-    told = Lineage(
+    lineage = Lineage(
         text,
         "event time",
         (replace(arrival(0, "o", text, 5), side=text, values={text: text}),),
         watermarks=(TracedWatermark(1, text, text, 4),),
         outcomes=(RowOutcome(0, "alive", 1, 9, None, text),),
     )
-    names = {element.tag.removeprefix(SVG) for element in parsed(draw_timeline(told, text)).iter()}
+    names = {element.tag.removeprefix(SVG) for element in parse(draw_timeline(lineage, text)).iter()}
     assert names <= {"svg", "style", "rect", "text", "line", "path", "circle", "g", "title"}
 
 
 def test_times_are_written_as_times_and_numbers_as_numbers() -> None:
     day = 1_772_409_600_000_000 + 8 * 3_600_000_000  # 2026-03-02 08:00
     arrivals = tuple(replace(one, time=day + (one.time or 0) * 60_000_000) for one in TOLD.arrivals)
-    told = Lineage("q", "event time", arrivals, unit="microseconds")
-    texts = [text.text for text in parsed(draw_timeline(told)).iter(f"{SVG}text")]
+    lineage = Lineage("q", "event time", arrivals, unit="microseconds")
+    texts = [text.text for text in parse(draw_timeline(lineage)).iter(f"{SVG}text")]
     assert "08:30" in texts
     assert any(text and "(2026-03-02, UTC)" in text for text in texts)
-    assert "20" in [text.text for text in parsed(draw_timeline(TOLD)).iter(f"{SVG}text")]
+    assert "20" in [text.text for text in parse(draw_timeline(TOLD)).iter(f"{SVG}text")]
 
 
 def test_far_marks_and_the_end_of_the_input_do_not_stretch_the_axis() -> None:
@@ -163,11 +163,11 @@ def test_far_marks_and_the_end_of_the_input_do_not_stretch_the_axis() -> None:
 
 
 def test_rows_without_a_time_and_no_rows_at_all_are_drawn() -> None:
-    told = Lineage(
+    lineage = Lineage(
         "q", "event time", (arrival(0, "o", None, None),), outcomes=(RowOutcome(0, "null time", 1, None, None, "So."),)
     )
-    assert shapes(lanes(draw_timeline(told))[0]) == {"dash"}
-    assert parsed(draw_timeline(Lineage("q", "arrivals"))) is not None
+    assert shapes(lanes(draw_timeline(lineage))[0]) == {"dash"}
+    assert parse(draw_timeline(Lineage("q", "arrivals"))) is not None
 
 
 def test_a_drawing_is_the_same_every_time_and_carries_its_style_only_where_it_must() -> None:
@@ -180,7 +180,7 @@ def test_a_drawing_is_the_same_every_time_and_carries_its_style_only_where_it_mu
 
 @pytest.mark.parametrize("width", [300, 560, 1000, 2000])
 def test_texts_end_before_the_edge(width: int) -> None:
-    picture = parsed(
+    picture = parse(
         draw_timeline(TOLD, "a name that is rather long, longer than a phone is wide, and so goes on", width=width)
     )
     room = float(picture.attrib["width"])
@@ -192,7 +192,7 @@ def test_texts_end_before_the_edge(width: int) -> None:
 
 
 def test_too_many_rows_are_counted_and_not_drawn() -> None:
-    told = Lineage("q", "event time", tuple(arrival(n, "o", "1", n) for n in range(160)))
-    picture = draw_timeline(told)
+    lineage = Lineage("q", "event time", tuple(arrival(n, "o", "1", n) for n in range(160)))
+    picture = draw_timeline(lineage)
     assert len(lanes(picture)) == 150
     assert "10 more rows are not drawn." in picture

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.tools.substrait.substrait_plans import COLUMNS, ROWS, counted
+from tests.tools.substrait.substrait_plans import COLUMNS, ROWS, count_rows
 
 # A join that is projected at once gets the columns of the join and the names of the projection: a filter or a mutate
 # between them is what ibis-substrait 4.0.1 needs.
@@ -60,16 +60,16 @@ def main() -> None:
         connection.con.register("frame", frame)
         connection.raw_sql(f"INSERT INTO {table} SELECT * FROM frame")
 
-    def planned(text: str) -> str:
+    def plan_text(text: str) -> str:
         return base64.b64encode(SubstraitCompiler().compile(eval(text, names)).SerializeToString()).decode()
 
     def answer(text: str) -> list[tuple[str, ...]]:
         found: Any = connection.raw_sql(ibis.to_sql(eval(text, names), dialect="duckdb")).fetchall()
-        return sorted(counted(found).elements())
+        return sorted(count_rows(found).elements())
 
-    plans = {name: {"query": q, "plan": planned(q), "rows": answer(q)} for name, q in QUERIES.items()}
+    plans = {name: {"query": q, "plan": plan_text(q), "rows": answer(q)} for name, q in QUERIES.items()}
     made = {package: version(package) for package in ("ibis-substrait", "ibis-framework", "substrait")}
-    written = {"made with": made, "plans": plans, "refused": {name: planned(text) for name, text in REFUSED.items()}}
+    written = {"made with": made, "plans": plans, "refused": {name: plan_text(text) for name, text in REFUSED.items()}}
     Path(__file__).with_name("ibis_plans.json").write_text(json.dumps(written, indent=1) + "\n")
 
 

@@ -80,7 +80,7 @@ _IBIS = Path(__file__).with_name("ibis_plans.json")
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanWithRows:
     """A plan, and the rows that its producer gives for it."""
 
     plan: bytes
@@ -112,11 +112,11 @@ def plan_of(sql: str) -> bytes:
     return Serde.serialize_bytes(sql, datafusion())
 
 
-def by_datafusion(sql: str) -> Planned:
+def by_datafusion(sql: str) -> PlanWithRows:
     """The plan and the answer of DataFusion."""
     tables = datafusion().sql(sql).collect()
     rows = [tuple(column[i].as_py() for column in batch.columns) for batch in tables for i in range(batch.num_rows)]
-    return Planned(plan_of(sql), counted(rows))
+    return PlanWithRows(plan_of(sql), count_rows(rows))
 
 
 def ibis_names() -> list[str]:
@@ -124,18 +124,18 @@ def ibis_names() -> list[str]:
     return list(json.loads(_IBIS.read_text("utf-8"))["plans"])
 
 
-def by_ibis(name: str) -> Planned:
+def by_ibis(name: str) -> PlanWithRows:
     """A plan of ibis-substrait and the answer of ibis, as they were written down."""
     found = json.loads(_IBIS.read_text("utf-8"))["plans"][name]
-    return Planned(base64.b64decode(found["plan"]), Counter(tuple(row) for row in found["rows"]))
+    return PlanWithRows(base64.b64decode(found["plan"]), Counter(tuple(row) for row in found["rows"]))
 
 
-def counted(rows: Iterable[Row]) -> Counter[Any]:
+def count_rows(rows: Iterable[Row]) -> Counter[Any]:
     """Rows as a multiset of texts, in which a number is the same whatever type it came in."""
-    return Counter(tuple(_shown(value) for value in row) for row in rows)
+    return Counter(tuple(_value_text(value) for value in row) for row in rows)
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, int | float | Decimal):

@@ -10,10 +10,10 @@ from tests.tools.substrait.substrait_plans import (
     COLUMNS,
     QUERIES,
     ROWS,
-    Planned,
+    PlanWithRows,
     by_datafusion,
     by_ibis,
-    counted,
+    count_rows,
     ibis_names,
 )
 
@@ -35,22 +35,22 @@ KINDS = {
 @pytest.mark.parametrize("about", QUERIES)
 def test_datafusion_agrees(about: str) -> None:
     planned = by_datafusion(QUERIES[about])
-    assert planned.rows and asked(planned) == planned.rows
+    assert planned.rows and answer(planned) == planned.rows
 
 
 @pytest.mark.parametrize("name", ibis_names())
 def test_ibis_agrees(name: str) -> None:
     planned = by_ibis(name)
-    assert planned.rows and asked(planned) == planned.rows
+    assert planned.rows and answer(planned) == planned.rows
 
 
-def asked(planned: Planned) -> Any:
+def answer(planned: PlanWithRows) -> Any:
     """What DuckDB answers to the query that the plan is read as."""
     import sqlglot
 
     (query,) = read_substrait(planned.plan, "plan").queries
-    text = sqlglot.transpile(written(query), read="spark", write="duckdb")[0]
-    return counted(duckdb().execute(text).fetchall())
+    text = sqlglot.transpile(query_text(query), read="spark", write="duckdb")[0]
+    return count_rows(duckdb().execute(text).fetchall())
 
 
 @cache
@@ -64,9 +64,9 @@ def duckdb() -> Any:
     return connection
 
 
-def written(query: Query) -> str:
+def query_text(query: Query) -> str:
     """The query in Spark's SQL."""
-    views = ", ".join(f"{quote(view.name)} AS ({written(view.query)})" for view in query.views)
+    views = ", ".join(f"{quote(view.name)} AS ({query_text(view.query)})" for view in query.views)
     shown = [f"{text(i.expr)} AS {quote(i.name or '')}" if isinstance(i, Item) else "*" for i in query.items]
     where = f" WHERE {text(query.where)}" if query.where is not None else ""
     return f"{f'WITH {views} ' if views else ''}SELECT {', '.join(shown)} FROM {relation(query.relation)}{where}"

@@ -65,10 +65,10 @@ def refusal(text: bytes | str, declared: tuple[Source, ...] = ()) -> Refusal:
 
 
 def items(query: Query) -> list[str]:
-    return [f"{item.expr.sql(dotted)} AS {item.name}" for item in query.items if not isinstance(item, Star)]
+    return [f"{item.expr.sql(join_parts)} AS {item.name}" for item in query.items if not isinstance(item, Star)]
 
 
-def dotted(ref: Any) -> str:
+def join_parts(ref: Any) -> str:
     return ".".join(ref.parts)
 
 
@@ -84,7 +84,7 @@ def test_a_join_of_filtered_tables_is_a_join_of_views() -> None:
     assert query.result == "table" and items(query) == ["orders_filtered.id AS id", "customers_filtered.name AS name"]
     assert isinstance(query.relation, Join) and query.relation.kind == "left" and query.relation.operator is None
     assert query.relation.on is not None
-    assert query.relation.on.sql(dotted) == "(orders_filtered.customer = customers_filtered.customer_id)"
+    assert query.relation.on.sql(join_parts) == "(orders_filtered.customer = customers_filtered.customer_id)"
     assert [view.name for view in query.views] == ["orders_filtered", "customers_filtered"]
     assert all(view.query.items == (Star(),) and view.query.where is not None for view in query.views)
 
@@ -103,14 +103,14 @@ def test_a_merge_join_is_no_choice() -> None:
     query = read({"mergeJoin": join}, ["a", "x", "b", "y"], "lt:any_any")
     assert isinstance(query.relation, Join) and query.relation.on is not None
     assert query.relation == Join(Scan("a", "a"), Scan("b", "b"), "left", query.relation.on, operator="merge")
-    assert query.relation.on.sql(dotted) == "((a.id = b.id) AND (a.x < b.id))"
+    assert query.relation.on.sql(join_parts) == "((a.id = b.id) AND (a.x < b.id))"
 
 
 def test_keys_as_older_plans_write_them() -> None:
     join = {"left": A, "right": B, "leftKeys": [at(0), at(1)], "rightKeys": [at(0), at(0)], "type": "JOIN_TYPE_INNER"}
     query = read({"hashJoin": join}, ["a", "x", "b", "y"])
     assert isinstance(query.relation, Join) and query.relation.on is not None and query.relation.operator is None
-    assert query.relation.on.sql(dotted) == "((a.id = b.id) AND (a.x = b.id))"
+    assert query.relation.on.sql(join_parts) == "((a.id = b.id) AND (a.x = b.id))"
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_kinds_of_joins(type_: str, kind: str, left: str, columns: int) -> None:
     query = read({"join": join}, ["p", "q", "r", "s"][:columns], "equal:any_any")
     assert isinstance(query.relation, Join) and query.relation.left == Scan(left, left) and query.relation.kind == kind
     assert items(query)[0] == f"{left}.id AS p" and len(query.items) == columns
-    assert query.relation.on is not None and query.relation.on.sql(dotted) == "(a.id = b.id)"
+    assert query.relation.on is not None and query.relation.on.sql(join_parts) == "(a.id = b.id)"
 
 
 def test_a_filter_after_the_join_is_no_part_of_it() -> None:
     is_null = call(2, column(2))
     join = {"left": A, "right": B, "expression": call(1, column(0), column(2)), "postJoinFilter": is_null}
     query = read({"join": {**join, "type": "JOIN_TYPE_LEFT"}}, ["a", "x", "b", "y"], "equal", "is_null")
-    assert query.where is not None and query.where.sql(dotted) == "(b.id IS NULL)"
+    assert query.where is not None and query.where.sql(join_parts) == "(b.id IS NULL)"
     nested = {"join": {**join, "type": "JOIN_TYPE_LEFT"}}
     outer = {"cross": {"left": A, "right": nested}}
     query = read(outer, ["a", "b", "c", "d", "e", "f"], "equal", "is_null")

@@ -72,7 +72,7 @@ batches_of_rows = st.lists(arriving, min_size=1, max_size=4)
 
 
 @cache
-def planned(query: str) -> tuple[QueryPlan, Any]:
+def plan_of(query: str) -> tuple[QueryPlan, Any]:
     script = read_script(f"{STREAMS}{query};")
     return plan_query(analyze(script)[0], OPERATORS, late="side_output", limits=limits_of(script)), script
 
@@ -175,7 +175,7 @@ ALONE = ("counted", "passed", "replaced", "deleted", "taken back", "alive")
 @settings(max_examples=examples(16), database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=batches_of_rows, ends=st.booleans())
 def test_traced_outcomes_are_those_of_the_kernel(name: str, drawn: list[dict[str, list[Any]]], ends: bool) -> None:
-    plan, script = planned(QUERIES[name])
+    plan, script = plan_of(QUERIES[name])
     check(plan, batches_for(script, drawn, ends=ends))
 
 
@@ -187,7 +187,7 @@ KEYED = ("interval left", "interval full", "interval anti", "as-of", "lookup", "
 @given(drawn=batches_of_rows, key=st.sampled_from(["0", "1", "2", "NULL"]))
 def test_looking_at_fewer_rows_tells_the_same(name: str, drawn: list[dict[str, list[Any]]], key: str) -> None:
     """A question about some rows looks at those that share their keys; all of them are looked at in parts."""
-    plan, script = planned(QUERIES[name])
+    plan, script = plan_of(QUERIES[name])
     batches = batches_for(script, drawn, ends=False)
     asked = question_of(script.sources, "l", [f"k={key}"])
     some, parts = (

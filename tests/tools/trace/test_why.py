@@ -60,7 +60,7 @@ def delivery(text: str) -> str:
     return f'{{"order_id": {key}, "courier": "{courier}", "delivery_time": "2026-03-02T{time}:00Z"}}'
 
 
-def written(folder: Path, name: str, number: int, lines: list[str]) -> None:
+def write_lines(folder: Path, name: str, number: int, lines: list[str]) -> None:
     (folder / name).mkdir(exist_ok=True)
     path = folder / name / f"{number}.json"
     path.write_text("".join(f"{line}\n" for line in lines))
@@ -89,8 +89,8 @@ def shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]
 
     folder = tmp_path_factory.mktemp("why")
     for number, (orders, deliveries) in enumerate(zip(ORDERS, DELIVERIES, strict=True)):
-        written(folder, "orders", number, [order(text) for text in orders])
-        written(folder, "deliveries", number, [delivery(text) for text in deliveries])
+        write_lines(folder, "orders", number, [order(text) for text in orders])
+        write_lines(folder, "deliveries", number, [delivery(text) for text in deliveries])
     script = read_script(SQL.format(folder=folder))
     progress: list[Progress] = []
     storage = folder / "storage"
@@ -150,7 +150,7 @@ def test_a_row_of_the_result_is_followed_back(shop: Shop) -> None:
 
 
 def test_rows_not_read_yet_or_gone_are_reported_as_such(shop: Shop) -> None:
-    written(shop.folder, "orders", 9, [order("77 new 1 11:00")])
+    write_lines(shop.folder, "orders", 9, [order("77 new 1 11:00")])
     (shop.folder / "deliveries" / "0.json").rename(shop.folder / "kept")
     later = replace(shop, read=questions.read(shop.spark, shop.query))
     (shop.folder / "kept").rename(shop.folder / "deliveries" / "0.json")

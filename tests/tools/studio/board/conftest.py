@@ -42,7 +42,7 @@ Serve = Callable[..., str]
 
 
 @contextmanager
-def served(table: BoardSession) -> Generator[str]:
+def serve_session(table: BoardSession) -> Generator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(application(table), log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -60,7 +60,7 @@ def serve() -> Generator[Serve]:
     """The address of a board with that on it; the shelf is that of the stories, if no other is given."""
     running: list[object] = []
 
-    def serving(
+    def start(
         first: Board | None = None,
         save: Path | None = None,
         token: str = "",
@@ -68,11 +68,13 @@ def serve() -> Generator[Serve]:
         seconds: float = MOST_SECONDS,
     ) -> str:
         board = open_board(STORIES / "interval.yaml") if first is None else first
-        context = served(BoardSession(board, build_catalog(STORIES) if shelf is None else shelf, save, token, seconds))
+        context = serve_session(
+            BoardSession(board, build_catalog(STORIES) if shelf is None else shelf, save, token, seconds)
+        )
         running.append(context)
         return context.__enter__()
 
-    yield serving
+    yield start
     for context in running:
         context.__exit__(None, None, None)  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -20,7 +20,7 @@ IMAGE = Path(__file__).parents[4] / "docs" / "images" / "play.png"
 MARKUP = "<img src=x onerror=document.title='taken'>"
 
 
-def laid(page: Page, address: str) -> Page:
+def open_page(page: Page, address: str) -> Page:
     """The page, once it shows what the server answered."""
     page.goto(address)
     expect(page.locator("#picture svg")).to_be_visible()
@@ -33,7 +33,7 @@ def lane(page: Page, text: str) -> str:
 
 
 def test_every_family_opens_and_shows_its_rows_its_picture_and_its_result(page: Page, serve: Serve) -> None:
-    laid(page, serve())
+    open_page(page, serve())
     for family in FAMILIES:
         case = read_case(STORIES / f"{family}.yaml")
         option = page.locator("#picker option", has_text=f"{family}:")
@@ -48,7 +48,7 @@ def test_every_family_opens_and_shows_its_rows_its_picture_and_its_result(page: 
 
 
 def test_a_row_that_is_moved_to_a_later_batch_becomes_late_and_says_why(page: Page, serve: Serve) -> None:
-    laid(page, serve())
+    open_page(page, serve())
     assert lane(page, "1, north") == "matched, expired"
     row = page.locator("#batches tr", has=page.get_by_label("deliveries row 0 of batch 0, courier"))
     row.get_by_title("Move it one batch later").click()
@@ -68,7 +68,7 @@ def test_a_row_that_is_moved_to_a_later_batch_becomes_late_and_says_why(page: Pa
 
 
 def test_a_row_is_dragged_into_another_batch_and_carried_by_keys_from_its_bar(page: Page, serve: Serve) -> None:
-    laid(page, serve())
+    open_page(page, serve())
     page.get_by_label("Move row 0 of deliveries in batch 0").drag_to(page.get_by_label("batch 1", exact=True))
     expect(page.get_by_label("deliveries row 1 of batch 1, courier")).to_have_value("north")
     expect(page.locator(".lane", has_text="1, north").locator(".said").first).to_have_text("1")
@@ -79,7 +79,7 @@ def test_a_row_is_dragged_into_another_batch_and_carried_by_keys_from_its_bar(pa
 
 
 def test_a_mark_is_promised_without_a_row(page: Page, serve: Serve) -> None:
-    laid(page, serve())
+    open_page(page, serve())
     page.get_by_label("Add a mark to batch 2").select_option("deliveries.t")
     page.get_by_label("watermark of deliveries.t in batch 2").fill("2026-03-02 12:00")
     expect(page.locator(".lane", has_text="4, tea").locator("text").last).to_have_text("padded")
@@ -88,7 +88,7 @@ def test_a_mark_is_promised_without_a_row(page: Page, serve: Serve) -> None:
 
 
 def test_a_cell_that_is_typed_into_is_answered_at_once(page: Page, serve: Serve) -> None:
-    laid(page, serve())
+    open_page(page, serve())
     cell = page.get_by_label("deliveries row 0 of batch 2, t")
     cell.fill("2026-03-02 09:25")
     expect(page.locator(".lane", has_text="2, hill").locator("text").last).to_have_text("alive")
@@ -100,7 +100,7 @@ def test_a_cell_that_is_typed_into_is_answered_at_once(page: Page, serve: Serve)
 
 
 def test_a_bar_is_moved_by_keys_and_by_the_pointer(page: Page, serve: Serve) -> None:
-    laid(page, serve())
+    open_page(page, serve())
     late = page.locator(".lane", has_text="2, hill")
     late.focus()
     for _ in range(4):
@@ -120,7 +120,7 @@ def test_a_bar_is_moved_by_keys_and_by_the_pointer(page: Page, serve: Serve) -> 
 
 
 def test_batches_are_stepped_through_on_one_scale(page: Page, serve: Serve) -> None:
-    laid(page, serve())
+    open_page(page, serve())
     low = page.locator("#picture svg").get_attribute("data-low")
     for said, lanes in (("after batch 1", 6), ("after batch 0", 4)):
         page.locator("#earlier").click()
@@ -141,7 +141,7 @@ def test_a_change_does_not_wait_for_a_computation_that_takes_long(page: Page, se
 
 
 def test_a_refusal_stands_next_to_the_query(page: Page, serve: Serve) -> None:
-    laid(page, serve())
+    open_page(page, serve())
     sql = page.locator("#sql")
     text = sql.input_value()
     sql.fill(text.replace("d.courier", "d.curier"))
@@ -159,7 +159,7 @@ def test_a_refusal_stands_next_to_the_query(page: Page, serve: Serve) -> None:
 
 
 def test_rows_and_batches_are_added_and_removed(page: Page, serve: Serve) -> None:
-    laid(page, serve())
+    open_page(page, serve())
     page.get_by_role("button", name="Add a batch").click()
     page.get_by_label("Add a row of deliveries to batch 3").click()
     page.keyboard.press("ControlOrMeta+a")
@@ -172,7 +172,7 @@ def test_rows_and_batches_are_added_and_removed(page: Page, serve: Serve) -> Non
 
 
 def test_a_script_without_rows_gets_its_first_ones(page: Page, serve: Serve) -> None:
-    laid(page, serve(Board("", open_board(STORIES / "interval.yaml").sql, batches=(BoardBatch(),))))
+    open_page(page, serve(Board("", open_board(STORIES / "interval.yaml").sql, batches=(BoardBatch(),))))
     for source in ("orders", "deliveries"):
         page.get_by_label(f"Add a row of {source} to batch 0").click()
     expect(page.locator(".lane", has_text="1, a, 2026-03-02 08:00")).to_have_count(2)
@@ -180,7 +180,7 @@ def test_a_script_without_rows_gets_its_first_ones(page: Page, serve: Serve) -> 
 
 
 def test_a_board_is_saved_as_a_case_that_passes(page: Page, serve: Serve, tmp_path: Path) -> None:
-    laid(page, serve())
+    open_page(page, serve())
     page.locator("#name").fill("what I found")
     with page.expect_download() as download:
         page.locator("#save").click()
@@ -192,7 +192,7 @@ def test_a_board_is_saved_as_a_case_that_passes(page: Page, serve: Serve, tmp_pa
     assert run_case(case, "kernel").status == "passed"
 
     target = tmp_path / "told.yaml"
-    laid(page, serve(save=target))
+    open_page(page, serve(save=target))
     page.locator("#save").click()
     expect(page.locator("#told")).to_have_text(f"Saved to {target}.")
     assert target.is_file()
@@ -206,7 +206,7 @@ def test_markup_stays_text(page: Page, serve: Serve) -> None:
         f"SELECT STREAM a.`{name}`, b.t FROM a LEFT JOIN b ON a.`{name}` = b.`{name}` AND b.t BETWEEN a.t AND a.t + 5;"
     )
     row = ((MARKUP, "1"),)
-    laid(page, serve(Board(MARKUP, sql, batches=(BoardBatch({"a": row, "b": row}),))))
+    open_page(page, serve(Board(MARKUP, sql, batches=(BoardBatch({"a": row, "b": row}),))))
     expect(page.locator("#results td", has_text=MARKUP)).to_be_visible()
     expect(page.locator("#batches th", has_text=MARKUP).first).to_be_visible()
     page.locator(".lane").first.hover()
@@ -221,7 +221,7 @@ def test_no_request_leaves_the_machine(page: Page, serve: Serve) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     address = serve()
-    laid(page, address)
+    open_page(page, address)
     page.locator("#earlier").click()
     expect(page.locator("#step-said")).to_have_text("after batch 1")
     assert len(asked) > 8
@@ -236,7 +236,7 @@ def test_the_board_fits_a_screen_and_a_phone_in_light_and_dark(
     context = browser.new_context(
         viewport={"width": width, "height": 1000}, color_scheme="dark" if scheme == "dark" else "light"
     )
-    page = laid(context.new_page(), serve())
+    page = open_page(context.new_page(), serve())
     expect(page.locator("#results table")).to_be_visible()
     assert page.evaluate("document.scrollingElement.scrollWidth") <= width
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -252,7 +252,7 @@ def test_the_board_fits_a_screen_and_a_phone_in_light_and_dark(
 
 
 def test_everything_can_be_reached_and_has_a_name(page: Page, serve: Serve) -> None:
-    laid(page, serve(open_board(STORIES / "lookup.yaml")))
+    open_page(page, serve(open_board(STORIES / "lookup.yaml")))
     unnamed = page.evaluate(
         """() => [...document.querySelectorAll("button, input, select, textarea, .lane")]
           .filter((one) => !one.closest("[hidden], label") && !one.ariaLabel && !one.textContent.trim())

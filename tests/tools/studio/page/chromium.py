@@ -21,7 +21,7 @@ QUIET = [
 
 
 @contextmanager
-def started() -> Generator[Browser]:
+def start_browser() -> Generator[Browser]:
     """A browser without a window; without one, the test does not run and says so."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = next((path for name in NAMES if (path := shutil.which(name)) is not None), None)

@@ -39,7 +39,7 @@ def batch(
     )  # fmt: skip
 
 
-def started(at: float) -> QueryEvent:
+def start_event(at: float) -> QueryEvent:
     """That this process has started the query."""
     return QueryEvent("started", at, process=os.getpid())
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.tools.studio.page.chromium import Tab, shows
 from tests.tools.studio.page.histories import JOIN, batch, project, write
-from tests.tools.studio.page.histories import started as start_of
+from tests.tools.studio.page.histories import start_event as start_of
 
 from watersmeet.cli.script import open_script
 from watersmeet.metrics.metrics import OperatorMetrics, SideMetrics
@@ -185,8 +185,8 @@ def test_each_box_has_its_own_numbers(tmp_path: Path, browser: Browser) -> None:
     sides = {"left": SideMetrics(7, 2, 0, 0, 2), "right": SideMetrics(3, 0, 0, 0, 1)}
     numbers = OperatorMetrics("interval", matched=4, late=2, state_rows=3, shards=1, sides=sides)
     sources = {"a+a2": 7, "b": 3}
-    told = Progress("joined", 0, 10, 4, 4, late=2, operators={"l and b": numbers}, sources=sources, at=time.time())
-    write(query.storage, start_of(time.time()), told)
+    progress = Progress("joined", 0, 10, 4, 4, late=2, operators={"l and b": numbers}, sources=sources, at=time.time())
+    write(query.storage, start_of(time.time()), progress)
     with serve_page(Watch("shop", [query]), 0, "127.0.0.1") as address:
         tab = Tab(browser)
         page = tab.open(address)
@@ -219,14 +219,14 @@ def test_markup_stays_text(tmp_path: Path, browser: Browser) -> None:
     sides = {"left": SideMetrics(3, 0, 0, 0, 2), "right": SideMetrics(3, 0, 0, 0, 1)}
     numbers = OperatorMetrics("interval", matched=2, state_rows=3, shards=1, sides=sides)
     own = {"l.<script>t</script>": 5, "b.t": 3}
-    told = Progress(
+    progress = Progress(
         query.name, 0, 6, 2, 2, operators={"l and b": numbers}, own=own, marks=own, at=time.time(),
         sources={MARKUP: 3, "b": 3}, malformed=1, malformed_of={MARKUP: 1},
     )  # fmt: skip
     failed = replace(
         start_of(time.time()), kind="failed", text=f"{MARKUP}</script><script>document.title='taken'</script>"
     )
-    write(query.storage, start_of(time.time()), told, failed, query=query.name)
+    write(query.storage, start_of(time.time()), progress, failed, query=query.name)
     with serve_page(Watch(MARKUP, [query]), 0, "127.0.0.1") as address:
         tab = Tab(browser)
         page = tab.open(f"{address}#/s%3Cb%3E?open={ALL}")

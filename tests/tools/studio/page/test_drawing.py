@@ -60,13 +60,13 @@ def test_no_generated_name_is_drawn(family: str) -> None:
             queries = describe_queries(script, analyze(script), Path("storage"))
         except WatersmeetError:  # a case of a refusal
             continue
-        texts = [text for query in queries for text in drawn_texts(query)]
+        texts = [text for query in queries for text in box_texts(query)]
         drawn += len(texts)
         generated += [f"{path.name}: {text}" for text in texts if re.search(r"(?<!\w)#\w", text)]
     assert drawn > 100 and generated == []
 
 
-def drawn_texts(query: QueryDescription) -> list[str]:
+def box_texts(query: QueryDescription) -> list[str]:
     """What a box shows, and its part when it is opened; and what sides and watermarks are called."""
     boxes = [text for box in query.drawing.boxes for text in (*box.title, *box.lines)]
     facts = [text for box in query.drawing.boxes for _, lines in box.facts for text in lines]

@@ -59,13 +59,13 @@ def arrive(folder: Path, source: str, *rows: tuple[int, float]) -> None:
     hidden.rename(folder / source / f"{time.time_ns()}.json")
 
 
-def following(folder: Path) -> HistoryFollower:
+def follow(folder: Path) -> HistoryFollower:
     found = HistoryFollower(folder / "storage", "joined")
     found.poll()
     return found
 
 
-class Running:
+class QueryRun:
     """The query, running in a thread, and what it reported."""
 
     def __init__(self, opened: OpenedScript, spark: SparkSession, storage: Path) -> None:
@@ -110,7 +110,7 @@ class Running:
             while len(self.seen) == before and time.monotonic() < patience:
                 time.sleep(0.05)
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> QueryRun:
         self.thread.start()
         return self
 
@@ -127,7 +127,7 @@ def test_the_page_shows_what_the_query_reports_as_it_does(  # noqa: PLR0915 - on
     arrive(tmp_path, "deliveries", (1, 12), (2, 40), (9, 30))
     opened = open_script(tmp_path / "shop.sql", "absolute")
     queries = describe_queries(opened.script, opened.queries, tmp_path / "storage")
-    with Running(opened, spark, tmp_path / "storage") as running:
+    with QueryRun(opened, spark, tmp_path / "storage") as running:
         watch = Watch("shop", queries, running.metrics.text, running.rows)
         watch.ask = LiveDiagnosis(
             spark, opened.script.resolve_options(), opened.queries, tmp_path / "storage", "shop.sql"
@@ -174,7 +174,7 @@ def test_the_page_shows_what_the_query_reports_as_it_does(  # noqa: PLR0915 - on
             # Bytes per side, as they were written; files that wait are counted.
             page.focus('[data-box="join1"]')
             page.keyboard.press("Enter")
-            left = following(tmp_path).operators["o and d"].sides["left"]
+            left = follow(tmp_path).operators["o and d"].sides["left"]
             assert left.state_bytes and left.state_bytes > 20 * left.state_rows
             size = left.state_bytes
             shown = f"{size} B" if size < 1000 else f"{size / 1000:.1f} kB"

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.tools.studio.page.histories import batch, project, started, write
+from tests.tools.studio.page.histories import batch, project, start_event, write
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
@@ -52,15 +52,20 @@ def page(query: QueryDescription) -> Iterator[str]:
 
 def test_the_page_shows_what_the_history_has(query: QueryDescription, page: str) -> None:
     now = time.time()
-    write(query.storage, started(now - 20), *(batch(n, now - 20 + 2 * n) for n in range(10)))
-    told = values(page, "/api/query/joined")
-    assert (told["rows_in"], told["matched"], told["state_rows"], told["life"]) == (7000, 2500, 1100, "runs")
-    assert told["operators"]["o and d"]["sides"]["left"]["name"] == "orders"
-    assert told["held"] == "deliveries holds the others back, by 1 min. 900 rows of orders wait for it."
+    write(query.storage, start_event(now - 20), *(batch(n, now - 20 + 2 * n) for n in range(10)))
+    data = values(page, "/api/query/joined")
+    assert (data["rows_in"], data["matched"], data["state_rows"], data["life"]) == (
+        7000,
+        2500,
+        1100,
+        "runs",
+    )
+    assert data["operators"]["o and d"]["sides"]["left"]["name"] == "orders"
+    assert data["held"] == "deliveries holds the others back, by 1 min. 900 rows of orders wait for it."
     # An hour before the watermark of deliveries.
     earliest = datetime.fromtimestamp(int(now - 2 - 360 - 3600), UTC).strftime("%Y-%m-%d %H:%M:%S")
-    assert f"the earliest rows of orders that may still come out are from {earliest}" in told["next"]
-    newest = {one["column"]: one["newest"] for one in told["marks"]}
+    assert f"the earliest rows of orders that may still come out are from {earliest}" in data["next"]
+    newest = {one["column"]: one["newest"] for one in data["marks"]}
     # The lag of both is five minutes.
     assert int(newest["o.order_time"]) == int((now - 2 - 300 + 300) * 1_000_000)
     write(query.storage, batch(10, now))
@@ -89,14 +94,14 @@ def test_changes_are_reported_as_they_happen(query: QueryDescription, page: str)
 
 
 def test_the_last_word_is_how_each_query_is(query: QueryDescription) -> None:
-    write(query.storage, started(time.time() - 9), batch(0, time.time()))
+    write(query.storage, start_event(time.time() - 9), batch(0, time.time()))
     with serve_page(Watch("shop", [query]), 0, "127.0.0.1") as page:
         found = urlsplit(page)
         connection = HTTPConnection(found.hostname or "", found.port, timeout=20)
         connection.request("GET", "/api/changes")
         answer = connection.getresponse()
         answer.readline()
-        write(query.storage, replace(started(time.time()), kind="ended"))
+        write(query.storage, replace(start_event(time.time()), kind="ended"))
     assert b'event: end\ndata: {"joined": "ended"}\n' in answer.read()
     connection.close()
 
@@ -105,7 +110,9 @@ def test_generated_names_are_not_shown(query: QueryDescription, page: str) -> No
     one = batch(0, time.time())
     hidden = {"#loaded": 1, "o.order_time#@orders-0": 5, "begun.#t": 7}
     write(
-        query.storage, started(time.time() - 9), replace(one, own={**one.own, **hidden}, marks={**one.marks, **hidden})
+        query.storage,
+        start_event(time.time() - 9),
+        replace(one, own={**one.own, **hidden}, marks={**one.marks, **hidden}),
     )
     assert "#" not in ask(page, "/api/query/joined")[2]
     held = values(page, "/api/query/joined")["held"]
@@ -116,9 +123,9 @@ def test_a_share_of_late_rows_is_one_of_the_rows_that_can_be_late(query: QueryDe
     """In a chain of joins these are more than its sources had."""
     one = batch(0, time.time(), late=7)
     chain = {"o and d": one.operators["o and d"], "o+d and c": one.operators["o and d"]}
-    write(query.storage, started(time.time() - 9), replace(one, operators=chain, late=14))
-    told = values(page, "/api/query/joined")
-    assert (told["rows_in"], told["late"], told["late_of"]) == (700, 14, 1400)
+    write(query.storage, start_event(time.time() - 9), replace(one, operators=chain, late=14))
+    data = values(page, "/api/query/joined")
+    assert (data["rows_in"], data["late"], data["late_of"]) == (700, 14, 1400)
 
 
 def test_server_answers_this_machine_and_its_own_names_only(page: str) -> None:
@@ -226,9 +233,9 @@ def test_the_page_is_quick_with_ten_queries_and_fifty_thousand_batches(query: Qu
         history_file(query.storage, other.name).write_bytes(first.read_bytes())
     with serve_page(Watch("shop", queries), 0, "127.0.0.1") as address:
         began = time.monotonic()
-        told = values(address, "/api/project")
+        data = values(address, "/api/project")
         opened = time.monotonic() - began
-        assert [one["batches"] for one in told["queries"]] == [50_000] * 10
+        assert [one["batches"] for one in data["queries"]] == [50_000] * 10
         began = time.monotonic()
         status, _, text = ask(address, "/api/query/query7")
         shown = time.monotonic() - began
@@ -245,12 +252,12 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(query: QueryDesc
             serve_page(Watch("shop", [query]), port, "127.0.0.1"),
         ):
             pass
-        told = CliRunner().invoke(app, ["run", str(query.storage.parent), "--page", str(port)])
-    assert told.exit_code == 1 and "PAGE_ADDRESS" in told.output
+        result = CliRunner().invoke(app, ["run", str(query.storage.parent), "--page", str(port)])
+    assert result.exit_code == 1 and "PAGE_ADDRESS" in result.output
     assert not (query.storage / "spark.log").exists()
 
 
 def test_missing_server_of_pages_is_refused(query: QueryDescription, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("watersmeet.cli.studio.find_spec", lambda name: None)
-    told = CliRunner().invoke(app, ["page", str(query.storage.parent)])
-    assert told.exit_code == 1 and "PAGE_NOT_INSTALLED" in told.output and "watersmeet[ui]" in told.output
+    result = CliRunner().invoke(app, ["page", str(query.storage.parent)])
+    assert result.exit_code == 1 and "PAGE_NOT_INSTALLED" in result.output and "watersmeet[ui]" in result.output

@@ -1,4 +1,4 @@
-"""Our contenders on the packages of two trees, in one run: one after the other, again and again."""
+"""Our contenders on the packages of two trees: measured alternately, in one run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MeasureIn = Callable[[Run, Path], Measured]
 
 
 @dataclass(frozen=True)
-class Beside:
+class Comparison:
     """The median seconds of a batch (or of a start) in every repetition, on the package of this tree and the other."""
 
     run: Run
@@ -31,30 +31,30 @@ class Beside:
         return median(self.here) / median(self.there)
 
 
-def beside(
+def compare_trees(
     other: Path, sections: Sequence[str], workload: Workload, repeat: int, measure: MeasureIn = in_a_process
-) -> Iterator[Beside]:
-    """Measure every run of ours in turn on both trees; which one begins changes, so that a drift hits both."""
+) -> Iterator[Comparison]:
+    """Measure each of our runs on both trees in turn; the first tree alternates, so that a drift affects both."""
     for name in sections:
         for run in SECTIONS[name](workload):
             if run.is_ours:
-                yield _measured(name, run, other, repeat, measure)
+                yield _compare_run(name, run, other, repeat, measure)
 
 
-def _measured(section: str, run: Run, other: Path, repeat: int, measure: MeasureIn) -> Beside:
+def _compare_run(section: str, run: Run, other: Path, repeat: int, measure: MeasureIn) -> Comparison:
     seconds: dict[Path, list[float]] = {TREE: [], other: []}
     results: set[int | None] = set()
     for number in range(repeat):
         for tree in (TREE, other) if number % 2 == 0 else (other, TREE):
-            found = measure(run, tree)
-            seconds[tree].append(found["median"])
-            results.add(found.get("results"))
+            result = measure(run, tree)
+            seconds[tree].append(result["median"])
+            results.add(result.get("results"))
     if len(results) > 1:
         raise RuntimeError(f"{run.label or run.contender}: the trees disagree about the number of rows: {results}")
-    return Beside(run, section, tuple(seconds[TREE]), tuple(seconds[other]))
+    return Comparison(run, section, tuple(seconds[TREE]), tuple(seconds[other]))
 
 
-def table(measured: Sequence[Beside]) -> Report:
+def table(measured: Sequence[Comparison]) -> Report:
     """The runs, each with its medians and their ratio; the range is that of the ratios of single repetitions."""
     rows = list[list[str]]()
     for m in measured:
@@ -67,6 +67,6 @@ def table(measured: Sequence[Beside]) -> Report:
     return Report("Median seconds per batch (start: to the first result)", headings, rows, labels=2)
 
 
-def as_json(measured: Beside) -> Measured:
+def as_json(measured: Comparison) -> Measured:
     """A run as JSON for the file of results."""
     return asdict(measured) | {"ratio": round(measured.ratio, 3)}
