@@ -172,7 +172,7 @@ def test_a_lookup_join_is_its_definition_in_several_shards(data: st.DataObject) 
             sharded.restart()
         step = reference.step(batch.rows(join), batch.marks)
         emission = sharded.step(batch.tables(join), batch.marks)
-        assert Counter(test_lookup.tuples(emission.rows)) == Counter(step.rows)
+        assert Counter(test_lookup.tuples(emission.rows)) == test_lookup.visible_rows(join, step)
         assert emission.report.state[join.stream_port] == step.state[join.stream_port]
 
 

@@ -88,13 +88,20 @@ def tuples(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return [one for each in tables for one in zip(*(column.to_pylist() for column in each.columns), strict=True)]
 
 
+def visible_rows(join: LookupJoinOperator, step: ReferenceStep) -> Counter[tuple[Any, ...]]:
+    """The rows of the definition as the kernel shows them.
+
+    A semi join shows no columns of the table; the definition says which row it was that matched.
+    """
+    hidden = len(join.right.columns) if join.kind == "semi" else 0
+    return Counter((*row[: len(row) - hidden], *[None] * hidden) for row in step.rows)
+
+
 def expect_same(join: LookupJoinOperator, emission: Emission, step: ReferenceStep, batch: Batch) -> None:
     for each in emission.rows:
         assert each.column_names == [*join.left.columns, *join.right.columns]
         assert each.num_rows
-    # A semi join shows no columns of the table; the definition says which row it was that matched.
-    hidden = len(join.right.columns) if join.kind == "semi" else 0
-    assert Counter(tuples(emission.rows)) == Counter((*r[: len(r) - hidden], *[None] * hidden) for r in step.rows)
+    assert Counter(tuples(emission.rows)) == visible_rows(join, step)
     report, port = emission.report, join.stream_port
     assert report.rows == tuple(len(rows) for _, rows in sorted(batch.rows(join).items()))
     shown = {"semi": 0, "anti": len(step.rows)}
