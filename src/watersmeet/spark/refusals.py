@@ -148,10 +148,10 @@ _SILENT_STORAGE = re.compile(
     r"(?:ConnectException|ConnectTimeoutException|HttpHostConnectException|NoRouteToHostException|UnknownHostException"
     r"|SocketTimeoutException|SafeModeException|StandbyException|RetriableException|ConnectionTimeoutException"
     r"|AWSApiCallTimeoutException|AWSServiceThrottledException|AWSStatus5\d\dException|ServiceUnavailable"
-    r"|EOFException: End of File Exception between)\b"
+    r"|End of File Exception between|Call From \S+ to \S+ failed)\b"
 )
 """Errors of Hadoop's file systems whose servers do not answer, or do not serve yet."""
-_FILE_SYSTEM = re.compile(r"org\.apache\.hadoop\.(?:fs|hdfs|ipc|net)\.|\bStorageError\b")
+_FILE_SYSTEM = re.compile(r"org\.apache\.hadoop\.(?:fs|hdfs|ipc|net)\.|wiki\.apache\.org/hadoop/|\bStorageError\b")
 _OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified|does not support", re.IGNORECASE)
 _ABSENT_TOPIC = re.compile(r"UnknownTopicOrPartitionException|Topic (?P<topic>\S+) not present in metadata")
 _SILENT_DATABASE = ("java.net.", "FAILED_JDBC.CONNECTION")

@@ -9,6 +9,7 @@ import pytest
 
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.locations import StorageError
+from watersmeet.spark.refusals import storage_failure
 from watersmeet.spark.run import watching
 from watersmeet.spark.run.watching import Listeners, QueryActions, RestartPolicy, WatchedQuery
 
@@ -36,6 +37,22 @@ def test_other_failures_are_not_waited_for() -> None:
     assert not watched.poll(RestartPolicy(restarts=0))
     assert isinstance(watched.failure, WatersmeetError)
     assert not news
+
+
+MORE = "For more details see:  http://wiki.apache.org/hadoop/"
+TEXTS = {
+    f'End of File Exception between local host is: "a"; destination host is: "b":8020; {MORE}': True,
+    f"Call From a to b:8020 failed on connection exception: java.net.ConnectException: refused; {MORE}": True,
+    "java.io.EOFException\n\tat org.apache.hadoop.fs.FSDataInputStream.readFully": False,
+    "java.net.ConnectException: Connection refused\n\tat org.postgresql.Driver.connect": False,
+}
+
+
+@pytest.mark.parametrize(("text", "is_silent"), TEXTS.items())
+def test_a_silent_server_of_files_is_told_apart(text: str, is_silent: bool) -> None:
+    unreachable = storage_failure(text)
+    assert (unreachable is not None) == is_silent
+    assert unreachable is None or text.split(";")[0] in unreachable.refusals[0].message
 
 
 def watch_failing(error: Exception, news: list[str]) -> WatchedQuery:
