@@ -146,9 +146,10 @@ def _split(operator: StreamOperator, port: PortPlan, place: int, table: pa.Table
         by = port.times[0] if port.route == "time" else str(port.code)
         is_partition = port.route == "partition"
         side = operator.ports[place]
-        codes = route_codes(table, by, () if is_partition else null_key_columns(side, port.columns, names))
+        null_keys = () if is_partition else null_key_columns(side, port.columns, names)
+        codes = route_codes(table, by, null_keys, port.skew)
     batch = table.combine_chunks().to_batches()[0]
-    parts = split_rows(batch, codes, shards)
+    parts = split_rows(batch, codes, shards, port.skew)
     return [table.slice(0, 0) if part is None else pa.Table.from_batches([part]) for part in parts]
 
 
