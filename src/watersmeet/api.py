@@ -66,7 +66,7 @@ from watersmeet.logical.passes.check_declarations import check_references
 from watersmeet.metrics.progress import Totals
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import Overflow
-from watersmeet.physical import ChainGroups, LateRows, plan_query, read_chaining
+from watersmeet.physical import ChainGroups, LateRows, may_chain, plan_query, read_chaining
 from watersmeet.project import Project, has_local_storage, open_project, storage_folder, storage_location, with_columns
 from watersmeet.queries import analyze, read_script
 from watersmeet.tools.explain.query import Explanation
@@ -766,15 +766,23 @@ def _result(
 ) -> DataFrame:
     """The DataFrame of the one query that is asked for; other calls know it again."""
     from watersmeet.spark.compile.frames import QueryResult, inline_results, remember
-    from watersmeet.spark.run.build import build
+    from watersmeet.spark.run.build import Built, build
+    from watersmeet.spark.run.starts import watch_chains
     from watersmeet.spark.run.watching import note_input_times
 
     request = inline_results(request)
-    (built,) = build(
-        spark, request.script, request.frames, extra=request.sources, watermarks=watermarks, late=late,
-        limits=request.limits, shards=request.shards, files=request.files, chaining=_chains(request),
-    )  # fmt: skip
+
+    def build_chained(chains: ChainGroups | None) -> Built:
+        (built,) = build(
+            spark, request.script, request.frames, extra=request.sources, watermarks=watermarks, late=late,
+            limits=request.limits, shards=request.shards, files=request.files, chaining=chains,
+        )  # fmt: skip
+        return built
+
+    built = build_chained(_chains(request))
     result = built.compiled.result
+    if may_chain(built.plan):
+        watch_chains(result, built.compiler.token, lambda chains: build_chained(chains).compiled.result)
     if watermarks is not None:
         note_input_times(watermarks, built.plan)
     [query] = request.script.queries
@@ -786,12 +794,14 @@ def _result(
 def _chains(request: QueryRequest) -> ChainGroups | None:
     """The joins of a query that run in one operator; None: all that may.
 
-    The checkpoint that a stream will continue is not known yet, and may have been started with other chains.
+    A start changes the chains if its checkpoint began with others; of Spark Connect it cannot change the frame.
     """
+    from pyspark.sql import is_remote
+
     from watersmeet.spark.run.build import chain_groups
 
     frame = next(iter(request.frames.values()), None)
-    default = "on" if request.inputs == "batches" else "off"
+    default = "off" if request.inputs == "streams" and is_remote() else "on"
     return (
         read_chaining(request.script, default)
         if frame is None

@@ -12,14 +12,15 @@ from tests.operators.table_strategies import tuples
 from watersmeet.local.query import MemoryStore, key_codes, step_in_shards
 from watersmeet.operators.changelog.definition import freeze_bits
 from watersmeet.operators.core.operator import Emission, StreamOperator, Watermarks
-from watersmeet.operators.core.routing import Route
+from watersmeet.operators.core.routing import Route, SkewedKeys
 from watersmeet.physical import PortPlan, RelationPlan
 
 
 class Sharded:
     """An operator in some shards, whose ports are routed by their codes, or in the way that is given.
 
-    ``shard_by``: per port the columns whose hash decides about the shard, where its code does not.
+    ``shard_by``: per port the columns whose hash decides about the shard, where its code does not; ``skew``: per port
+    the keys whose rows are in all shards.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Sharded:
         shards: int,
         routes: tuple[Route, ...] = (),
         shard_by: tuple[tuple[str, ...], ...] = (),
+        skew: tuple[SkewedKeys, ...] = (),
     ) -> None:
         self.operator = operator
         self.stores = [MemoryStore() for _ in range(shards)]
@@ -39,6 +41,7 @@ class Sharded:
                 route=routes[n] if routes else "key",
                 times=side.times,
                 shard_by=shard_by[n] if shard_by else (),
+                skew=skew[n] if skew else None,
             )
             for n, side in enumerate(operator.ports)
         ]

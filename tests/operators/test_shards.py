@@ -19,7 +19,7 @@ from tests.operators.interval import test_interval
 from tests.operators.lookup import test_lookup
 from tests.operators.sharded import Sharded, changed, with_code
 from tests.operators.sync import test_sync
-from tests.operators.table_strategies import drawn_joins
+from tests.operators.table_strategies import drawn_joins, tuples
 from tests.operators.window import test_window_properties
 
 from watersmeet.local.query import MemoryStore
@@ -28,9 +28,11 @@ from watersmeet.operators.asof.definition import AsofReference
 from watersmeet.operators.changelog.definition import ChangelogReference
 from watersmeet.operators.changelog.kernel import ChangelogJoinOperator
 from watersmeet.operators.core.changes import OP, POSITION
-from watersmeet.operators.core.operator import RUN, Port
-from watersmeet.operators.core.routing import Route
+from watersmeet.operators.core.operator import RUN, Port, StreamOperator
+from watersmeet.operators.core.routing import Route, SkewedKeys
+from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.interval.definition import IntervalReference, multiset
+from watersmeet.operators.interval.kernel import IntervalJoinOperator
 from watersmeet.operators.lookup.definition import LookupReference
 from watersmeet.operators.state.reshard import FINGERPRINT, NULL_KEYS, merge_shards, places_null_keys, split_shard
 from watersmeet.operators.sync.definition import SyncReference
@@ -94,6 +96,54 @@ def test_an_interval_join_is_its_definition_in_several_shards(data: st.DataObjec
         assert test_interval.emitted(emission) == multiset(step.rows)
         assert emission.report.state == step.state
         assert dict(emission.report.watermarks) == step.watermarks
+
+
+@settings(quick, max_examples=examples(60))
+@given(st.data())
+def test_an_interval_join_with_skewed_keys_is_its_definition_in_several_shards(data: st.DataObject) -> None:
+    """A pair comes out once, an unmatched row of the spread side once, a late row of the copied side once."""
+    join = data.draw(strategies.joins().filter(lambda join: join.left.code is not None and join.kind != "full"))
+    spread = 1 if join.kind == "right" else data.draw(st.sampled_from((0, 1))) if join.kind == "inner" else 0
+    values = tuple(data.draw(st.sets(st.integers(0, 3), max_size=3)))
+    column = "code" if join.left.exact else "k"
+    skew = (SkewedKeys(f"l.{column}", values, spread != 0), SkewedKeys(f"r.{column}", values, spread != 1))
+    shown = [replace(port, columns=tuple(dict.fromkeys((*port.columns, port.keys[0])))) for port in join.ports]
+    sharded = Sharded(join, data.draw(st.sampled_from((2, 5))), skew=skew)
+    # Rows of one key are spread by all their columns.
+    sharded.ports = [replace(port, columns=shown[n].columns) for n, port in enumerate(sharded.ports)]
+    reference = IntervalReference(join)
+    for batch in data.draw(strategies.histories(join)):
+        if data.draw(st.booleans()):
+            sharded.restart()
+        if data.draw(st.booleans()):
+            sharded.stores = rescaled(sharded.stores, data.draw(st.integers(1, 4)), join, skew)
+        emission = sharded.step(with_null_codes(batch.tables(), join.left.exact), batch.marks)
+        step = reference.step(dict(enumerate(batch.rows)), batch.marks)
+        assert test_interval.emitted(emission) == multiset(step.rows)
+        assert dict(emission.report.watermarks) == step.watermarks
+        late = Counter((port, row[:-2]) for port, table in emission.late for row in tuples(table))
+        assert late == Counter((port, tuple(row[c] for c in join.ports[port].late)) for port, row in step.late)
+
+
+def test_skewed_keys_are_spread_and_copied() -> None:
+    """One key fills all shards of the spread side, and each row of the other side is in each of them."""
+    left_port, right_port = (Port((f"{s}.k", f"{s}.v"), (f"{s}.t",), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr")
+    bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
+    join = IntervalJoinOperator("inner", left_port, right_port, -5, 5, bounds)
+    sharded = Sharded(join, 4, skew=(SkewedKeys("l.k", (7,)), SkewedKeys("r.k", (7,), is_copied=True)))
+    left, right = (
+        pa.table({f"{s}.k": pa.array([7] * n), f"{s}.v": pa.array(range(n)), f"{s}.t": pa.array([3] * n)})
+        for s, n in (("l", 400), ("r", 3))
+    )
+    emission = sharded.step({0: left, 1: right}, {})
+    assert sum(table.num_rows for table in emission.rows) == 1200
+    assert emission.report.state == (400, 12)
+    parts = [store.get("directory") for store in sharded.stores]
+    assert all(parts), "no shard is empty"
+    sharded.stores = rescaled(sharded.stores, 3, join, (sharded.ports[0].skew, sharded.ports[1].skew))
+    emission = sharded.step({1: right}, {})
+    assert sum(table.num_rows for table in emission.rows) == 1200
+    assert emission.report.state == (400, 18)
 
 
 @settings(quick, max_examples=examples(40))
@@ -236,16 +286,26 @@ def test_rows_with_null_keys_are_taken_back_in_several_shards(
             sharded.stores = rescaled(sharded.stores, shards)
 
 
-def rescaled(stores: list[MemoryStore], shards: int) -> list[MemoryStore]:
-    """The state of `COMPUTED` in so many shards."""
-    stage = {"operator": COMPUTED.identity, "ports": [{"route": "key", "sharded by": []}] * 2}
-    keeping = state_schema_of(COMPUTED.name)
+def rescaled(
+    stores: list[MemoryStore],
+    shards: int,
+    operator: StreamOperator = COMPUTED,
+    skew: Sequence[SkewedKeys | None] = (None, None),
+) -> list[MemoryStore]:
+    """The state of an operator in so many shards."""
+    ports = [
+        {"route": "key", "sharded by": []}
+        | ({} if of is None else {"skew": {"column": of.column, "values": of.values, "copied": of.is_copied}})
+        for of in skew
+    ]
+    stage = {"operator": operator.identity, "ports": ports}
+    keeping = state_schema_of(operator.name)
     values = [{**store._values, FINGERPRINT: b"f"} for store in stores]  # pyright: ignore[reportPrivateUsage]
     parts = [
-        split_shard(one, make_shard_assignment(stage, keeping, shards), shards, is_first=not n)
+        split_shard(one, make_shard_assignment(stage, keeping, shards, (n, len(values))), shards, is_first=not n)
         for n, one in enumerate(values)
     ]
-    return [MemoryStore(merge_shards(own, keeping, COMPUTED.identity)) for own in zip(*parts, strict=True)]
+    return [MemoryStore(merge_shards(own, keeping, operator.identity)) for own in zip(*parts, strict=True)]
 
 
 def test_rows_with_null_keys_are_found_again_after_rescaling() -> None:

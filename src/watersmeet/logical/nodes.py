@@ -173,6 +173,16 @@ class ParsedJoin(Relation):
 
 
 @dataclass(frozen=True)
+class SkewHint:
+    """``SKEW('relation', 'column', (value, ...))``: many rows of a side of a join have these keys."""
+
+    relation: str
+    column: str
+    values: tuple[int | str, ...]
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
 class Membership:
     """The meaning of a join that was written as a subquery: IN, EXISTS, or the value of a scalar subquery.
 
@@ -194,6 +204,7 @@ class Join(ParsedJoin):
     ``clauses`` follow its condition. ``operator``: the operator that a Substrait plan names, so that the planner does
     not choose (FT-3). ``implied``: what it compares without ON and USING. ``membership``: it was written as a subquery.
     ``at_processing_time``: it was written FOR SYSTEM_TIME AS OF PROCTIME(), so that a stream must look up a table.
+    ``hints``: those of the query, at its outermost join.
     """
 
     clauses: tuple[Clause, ...] = ()
@@ -201,6 +212,7 @@ class Join(ParsedJoin):
     implied: ImpliedCondition = "key"
     membership: Membership | None = None
     at_processing_time: bool = False
+    hints: tuple[SkewHint, ...] = ()
 
     @property
     def is_plain(self) -> bool:

@@ -334,12 +334,25 @@ class AnalyzedJoin(AnalyzedRelation):
 
 
 @dataclass(frozen=True)
+class SkewedSide:
+    """The side of a join whose rows with some values of a key are spread over all shards.
+
+    ``key``: the position of the key among those of the join.
+    """
+
+    port: int
+    key: int
+    values: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
 class ConditionalJoin(AnalyzedJoin):
     """A join of two sides under a condition, which is the conjunction of its parts (HZ-24).
 
     - ``keys``: equalities, each an expression over the left side and one over the right
     - ``left_only``, ``right_only``: conjuncts over one side (HZ-25)
     - ``residual``: the other conjuncts over both sides
+    - ``skew``: the side whose rows with some keys are spread
     """
 
     left: AnalyzedRelation
@@ -351,6 +364,7 @@ class ConditionalJoin(AnalyzedJoin):
     right_only: tuple[Expr, ...] = ()
     residual: tuple[Expr, ...] = ()
     span: Span = NOWHERE
+    skew: SkewedSide | None = None
 
     @property
     def inputs(self) -> tuple[AnalyzedRelation, ...]:

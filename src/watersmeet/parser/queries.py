@@ -26,6 +26,7 @@ from watersmeet.logical.nodes import (
     RowNumber,
     Scan,
     SideOutput,
+    SkewHint,
     Star,
     StorageFormats,
     View,
@@ -34,6 +35,7 @@ from watersmeet.parser.calls import skip_windows
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.grouping import read_grouping
+from watersmeet.parser.hints import check_late_hints, read_hints, with_hints
 from watersmeet.parser.leaves import read_amount
 from watersmeet.parser.ranks import (
     Ranking,
@@ -290,8 +292,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     cursor.views.append([])
     cursor.subqueries.append([])
     cursor.begin_line()
-    cursor.expect("SELECT", "write `SELECT STREAM ... FROM ...`.")
-    result = _read_result(cursor)
+    hints, result = _read_beginning(cursor)
     is_distinct = cursor.at("DISTINCT") and _starts_item(cursor, 1)
     cursor.skip(1 if is_distinct else 0)
     cursor.read_query = read_inner
@@ -303,7 +304,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
         raise cursor.separator_failure(
             ("FROM",), "`,` or FROM", "write `FROM` and the name of a stream after the columns."
         )
-    relation = read_relation(cursor, read_part)
+    relation = with_hints(read_relation(cursor, read_part), hints, cursor)
     if result == "stream":
         _read_as_stream(cursor, relation)
     cursor.read_query = read_inner
@@ -419,10 +420,14 @@ def _as_stream(query: Query) -> Query:
     return replace(query, result="stream", views=views)
 
 
-def _read_result(cursor: Cursor) -> ResultKind | None:
+def _read_beginning(cursor: Cursor) -> tuple[tuple[SkewHint, ...], ResultKind | None]:
+    """``SELECT [hints] [STREAM | TABLE]``."""
+    cursor.expect("SELECT", "write `SELECT STREAM ... FROM ...`.")
+    hints = read_hints(cursor)
     result = _RESULTS.get(cursor.peek().word) if _starts_item(cursor, 1) else None
     cursor.skip(1 if result else 0)
-    return result
+    check_late_hints(cursor)
+    return hints, result
 
 
 def _read_items(cursor: Cursor, target: QueryTarget) -> tuple[tuple[Item | Star, ...], RowNumber | None]:

@@ -28,7 +28,7 @@ from watersmeet.logical.relation import (
 from watersmeet.operators.core.operator import Overflow
 from watersmeet.operators.core.order import SortColumn, TopN
 from watersmeet.operators.core.watermarks import WatermarkLag
-from watersmeet.physical.chaining import ChainGroups, chain_operators
+from watersmeet.physical.chaining import ChainGroups, chain_operators, may_chain
 from watersmeet.physical.identity import assign_names
 from watersmeet.physical.nodes import (
     PADDED,
@@ -92,6 +92,7 @@ __all__ = [
     "join_plans",
     "leaf_plans",
     "limits_of",
+    "may_chain",
     "plan_query",
     "read_chaining",
     "read_sources",

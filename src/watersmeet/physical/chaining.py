@@ -53,6 +53,12 @@ def chain_operators(plan: QueryPlan, types: Types, groups: ChainGroups | None = 
     return replace(plan, relation=plan.relation.transform(_ChainWalk(types, groups).chain))
 
 
+def may_chain(plan: QueryPlan) -> bool:
+    """Whether some joins of a plan run together, or could if they were not kept separate."""
+    ports = (port for join in join_plans(plan.relation) for port in join.ports)
+    return any(port.is_chained or port.unchained_reason == OFF for port in ports)
+
+
 def chain_groups(relation: RelationPlan) -> ChainGroups:
     """The stages that run together."""
     joins = join_plans(relation)
@@ -166,6 +172,8 @@ class _ChainWalk:
         before = link.join
         if any(port_plan.route != "key" or port_plan.shard_by for port_plan in (*join.ports, *before.ports)):
             return "without an equality rows go to other shards"
+        if any(port_plan.skew is not None for port_plan in (*join.ports, *before.ports)):
+            return "rows of a skewed key are in several shards"
         if (
             before.post_filters
             or port.predicates

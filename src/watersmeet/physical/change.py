@@ -293,6 +293,16 @@ def _chains(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> s
     return f"joins ran {how[0]}, now they would run {how[1]}" if how[0] != how[1] else "other joins run in one operator"
 
 
+def _skew(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
+    stage, port = int(change.after("stages")), int(change.after("ports"))
+    hints = [query.identity["stages"][stage]["ports"][port].get("skew") for query in (was, now)]
+    values = ["none" if hint is None else ", ".join(map(repr, hint["values"])) for hint in hints]
+    sides = [None if hint is None else hint["copied"] for hint in hints]
+    if None not in sides and sides[0] != sides[1]:
+        return f"the skewed keys of {now.sides(stage)} were those of the other side"
+    return f"the skewed keys of {now.sides(stage)} were {values[0]}, now they are {values[1]}"
+
+
 def _other(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     name = next((str(part) for part in reversed(change.path) if isinstance(part, str)), "it").replace("_", " ")
     return f"{name} was {_value(change.was)}, now it is {_value(change.now)}"
@@ -339,6 +349,7 @@ PHRASES: Mapping[str, Phrase] = {
     "columns": _type,
     "stored": _columns_stored,
     "times": _columns("event time"),
+    "skew": _skew,
     "": _other,
     "together": _chains,
     "shards": _shards,

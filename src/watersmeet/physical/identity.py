@@ -270,8 +270,20 @@ def _aggregate_names(operator: Any, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _port(port: PortPlan, relation: _CanonicalRelation, names: Mapping[str, str]) -> Data:
-    """The processing of the rows of a side before they reach their operator."""
+    """The processing of the rows of a side before they reach their operator; ``skew`` only where there is any."""
+    skew = port.skew
     return {
+        **(
+            {}
+            if skew is None
+            else {
+                "skew": {
+                    "column": names.get(skew.column, skew.column),
+                    "values": skew.values,
+                    "copied": skew.is_copied,
+                }
+            }
+        ),
         "reads": relation.reads,
         "filters": sorted(relation.filters),
         "ways": relation.steps,

@@ -18,7 +18,7 @@ from watersmeet.logical.expressions import Expr
 from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output
 from watersmeet.logical.relation import AnalyzedJoin, AnalyzedScan, AnalyzedView, Padding
 from watersmeet.operators.core.operator import StreamOperator
-from watersmeet.operators.core.routing import Route
+from watersmeet.operators.core.routing import Route, SkewedKeys
 from watersmeet.operators.core.watermarks import WatermarkLag
 from watersmeet.schema import INTEGERS, normalise_type
 
@@ -282,6 +282,7 @@ class PortPlan:
     - ``needed``: the columns that the result or a later join asks for
     - ``idle``: after how long its watermarked columns count as idle, in microseconds
     - ``late``: the columns that its late rows show
+    - ``skew``: keys whose rows are in all shards: spread over them, or copied to them
     """
 
     input: RelationPlan
@@ -302,6 +303,7 @@ class PortPlan:
     needed: tuple[str, ...] = ()
     idle: tuple[tuple[str, int], ...] = ()
     late: tuple[str, ...] = ()
+    skew: SkewedKeys | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -106,7 +106,10 @@ def test_a_join_that_a_batch_does_not_come_to_is_reported_too(spark: SparkSessio
 
 def chained(spark: SparkSession, folder: Path, together: str) -> DataFrame:
     """Three streams by two calls, the second of which gets the result of the first."""
-    spark.conf.set("watersmeet.operator_chaining", together)
+    if together == "default":
+        spark.conf.unset("watersmeet.operator_chaining")
+    else:
+        spark.conf.set("watersmeet.operator_chaining", together)
     given = {name: spark.createDataFrame(ROWS[0][name], "k STRING, v INT, t BIGINT") for name in "abc"}
     a, b, c = (streamed(folder / name, [frame]) for name, frame in given.items())
     times: dict[str, Any] = {"left_time": "t", "right_time": "t", "left_lag": 2, "right_lag": 2}
@@ -115,22 +118,38 @@ def chained(spark: SparkSession, folder: Path, together: str) -> DataFrame:
     return ws.join(both, c, on=on, within=3, left_time="left_t", right_time="t", right_lag=2)
 
 
-def test_calls_do_so_if_the_session_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def rows_of(session: SparkSession, folder: Path) -> Counter[tuple[int | None, ...]]:
+    found = session.read.json(str(folder)).select("left_v", "right_v", "v")
+    return Counter((row.left_v, row.right_v, row.v) for row in found.collect())
+
+
+def test_calls_continue_with_the_chains_that_their_checkpoint_began_with(spark: SparkSession, tmp_path: Path) -> None:
     session = spark.newSession()
 
-    def start(result: DataFrame) -> None:
-        writer = result.writeStream.format("json").option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).start(str(tmp_path / "output")).awaitTermination()
+    def start(result: DataFrame, folder: Path) -> None:
+        writer = result.writeStream.format("json").option("checkpointLocation", str(folder / "checkpoint"))
+        writer.outputMode("append").trigger(availableNow=True).start(str(folder / "output")).awaitTermination()
 
-    result = chained(session, tmp_path, "on")
-    assert ", in one operator: both have the same key" in str(ws.explain(result))
-    start(result)
-    assert len(list((tmp_path / "checkpoint" / "state").iterdir())) == 1
-    found = session.read.json(str(tmp_path / "output")).select("left_v", "right_v", "v")
-    rows = Counter((row.left_v, row.right_v, row.v) for row in found.collect())
-    assert rows == {(1, 11, 21): 1, (1, 12, 21): 1}
+    results = {}
+    for begun, operators in (("default", 1), ("off", 2)):
+        folder = tmp_path / begun
+        result = chained(session, folder, begun)
+        assert (", in one operator: both have the same key" in str(ws.explain(result))) == (operators == 1)
+        start(result, folder)
+        assert rows_of(session, folder / "output") == {(1, 11, 21): 1, (1, 12, 21): 1}
+        # Derived frames are replaced, too; the result itself need not be in use any more.
+        derived = chained(session, folder, "off" if begun == "default" else "default").where("left_v > 0")
+        start(derived.select("v", "right_v", "left_v"), folder)
+        assert len(list((folder / "checkpoint" / "state").iterdir())) == operators
+        owner = json.loads((folder / "checkpoint" / OWNER).read_text())
+        assert ("together" in owner["queries"][0]["identity"]) == (operators == 1)
+        results[begun] = rows_of(session, folder / "output")
+    assert results["default"] == results["off"]
+    assert sum(results["off"].values()) > 2
+    # Spark renumbers the columns of one of two equal frames, so the start does not find the result in it.
+    twice = chained(session, tmp_path / "default", "off")
     with pytest.raises(WatersmeetError, match="joins ran in one operator, now they would run each in") as refused:
-        start(chained(session, tmp_path, "off"))
+        start(twice.select("v", "right_v", "left_v").join(twice.select("v"), "v"), tmp_path / "default")
     assert (
         refused.value.refusals[0].hint
         == 'before the call, write `spark.conf.set("watersmeet.operator_chaining", "on")`.'

@@ -11,6 +11,8 @@ from tests.cli.test_commands import watersmeet
 from tests.spark.frames import run_all, streamed
 
 import watersmeet as ws
+from watersmeet.physical.chaining import ChainGroups
+from watersmeet.physical.change import NamedIdentity
 from watersmeet.spark.run import starts
 
 pytestmark = pytest.mark.spark
@@ -68,3 +70,18 @@ def test_a_storage_that_cannot_be_reached_is_reported(spark: SparkSession, tmp_p
     shown = "[STORAGE_UNREACHABLE]" if command == "run" else "problem  storage"
     assert (ended.exit_code, shown in ended.output) == ({"run": 4, "doctor": 1}[command], True), ended.output
     assert "Connection refused" in ended.output
+
+
+def test_chains_of_old_results_are_forgotten_and_their_queries_are_not() -> None:
+    """They hold the frames that a query reads, so a program that builds chains all the time would grow."""
+
+    def fail(chains: ChainGroups) -> DataFrame:
+        raise AssertionError(chains)
+
+    known = starts.KnownQueries()
+    for number in range(starts.MOST_CHAINS + 2):
+        known.add(str(number), NamedIdentity({}, {}))
+        known.remember_chains(str(number), starts.OtherChains(None, fail))
+    assert known.other_chains("0") is None
+    assert known.other_chains("1") is not None
+    assert known.find("0") is not None

@@ -49,7 +49,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("text", "is_silent"), TEXTS.items())
-def test_a_silent_server_of_files_is_told_apart(text: str, is_silent: bool) -> None:
+def test_a_silent_server_of_files_is_recognised(text: str, is_silent: bool) -> None:
     unreachable = storage_failure(text)
     assert (unreachable is not None) == is_silent
     assert unreachable is None or text.split(";")[0] in unreachable.refusals[0].message

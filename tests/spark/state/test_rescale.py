@@ -36,10 +36,13 @@ FULL JOIN c ON a.k = c.k AND c.t BETWEEN a.t - 4 AND a.t + 4;
 """
 
 
-def run(spark: SparkSession, folder: Path, out: str, shards: int | None = None) -> None:
+SKEWED = TEXT.replace("FULL JOIN", "LEFT JOIN").replace("SELECT", "SELECT /*+ SKEW('a', 'k', ('k1', 'k2', 'k9')) */")
+
+
+def run(spark: SparkSession, folder: Path, out: str, shards: int | None = None, text: str = TEXT) -> None:
     streams = {name: STREAM.format(folder, name) for name in "abc"}
     said = "" if shards is None else f"SET watersmeet.shards = {shards};"
-    script = read_script(TEXT.format(folder=folder, out=out, shards=said, **streams))
+    script = read_script(text.format(folder=folder, out=out, shards=said, **streams))
     run_script(script, spark=spark, storage=folder / f"storage-{out}", trigger="available_now")
 
 
@@ -93,6 +96,25 @@ def test_joins_that_are_chained_give_the_same_in_other_numbers(
         run(spark, tmp_path, "moved", shards=4)
     assert "watersmeet state rescale --shards 4" in raised.value.refusals[0].hint
     assert [file.name for file in (storage / "checkpoints").iterdir()] == ["chain"]
+
+
+def test_skewed_keys_give_the_same_in_other_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    chain = tmp_path / "storage-moved" / "checkpoints" / "chain"
+    arrive(tmp_path, 0)
+    run(spark, tmp_path, "moved", text=SKEWED)
+    stored = ws.state(chain, spark).rows("b").groupBy("k", "t").count().collect()
+    copies = {row["k"]: row["count"] for row in stored}
+    assert (copies["k1"], copies["k3"]) == (2, 1), "each of two shards has rows of a skewed key"
+    rescale(spark, chain, "chain", Parallelism(3, 2))
+    assert ws.state(chain, spark).problems.count() == 0
+    arrive(tmp_path, 1)
+    run(spark, tmp_path, "moved", text=SKEWED)
+    run(spark, tmp_path, "straight", text=TEXT.replace("FULL JOIN", "LEFT JOIN"))
+    assert written(tmp_path, "moved") == written(tmp_path, "straight")
+    assert len(written(tmp_path, "moved")) > 20
+    with pytest.raises(WatersmeetError, match="skewed keys") as raised:
+        run(spark, tmp_path, "moved", text=TEXT.replace("FULL JOIN", "LEFT JOIN"))
+    assert raised.value.refusals[0].condition == "CHECKPOINT_TO_REBUILD"
 
 
 def joined(spark: SparkSession, folder: Path, shards: int) -> DataFrame:

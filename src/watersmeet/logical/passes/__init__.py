@@ -15,7 +15,7 @@ from watersmeet.logical.nodes import Query, Script, View, scans
 from watersmeet.logical.passes.build_relation import build_relation, move_conditions
 from watersmeet.logical.passes.check_declarations import check_declarations, check_determinism
 from watersmeet.logical.passes.comparisons import check_collations, check_comparisons
-from watersmeet.logical.passes.conditions import move_filters, split_condition
+from watersmeet.logical.passes.conditions import apply_hints, move_filters, split_condition
 from watersmeet.logical.passes.draft import Draft, Inputs
 from watersmeet.logical.passes.family import FamilyAnalysis
 from watersmeet.logical.passes.group import group, top
@@ -44,6 +44,7 @@ PASSES = (
     assume_watermarks,
     build_relation,
     split_condition,
+    apply_hints,
     move_filters,
     over,
     group,

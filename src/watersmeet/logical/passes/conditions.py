@@ -1,4 +1,4 @@
-"""The passes over conditions: split ON into keys, one-sided parts and the rest; move WHERE down.
+"""The passes over conditions: split ON into keys, one-sided parts and the rest; find skewed keys; move WHERE down.
 
 Refusals that several families share are here too: sides that are tables, times that do not compare, wrong constants.
 """
@@ -11,8 +11,8 @@ from dataclasses import replace
 from watersmeet.catalog import NOWHERE, Amount, Source, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.logical.expressions import ARITHMETIC, COMPARISONS, Expr, conjuncts
-from watersmeet.logical.nodes import Join, Values
-from watersmeet.logical.passes.column_types import EventTimeColumn, can_hold_constant, fits, wrong_unit
+from watersmeet.logical.nodes import Join, Relation, SkewHint, Values
+from watersmeet.logical.passes.column_types import EventTimeColumn, can_hold_constant, fits, type_of, wrong_unit
 from watersmeet.logical.passes.comparisons import Comparison
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.meaning import is_resolved
@@ -23,10 +23,12 @@ from watersmeet.logical.relation import (
     AnalyzedLeaf,
     AnalyzedRelation,
     ConditionalJoin,
+    SkewedSide,
     joins,
     leaves,
 )
-from watersmeet.logical.words import amount_in_words, expression_in_words, kind_in_words
+from watersmeet.logical.words import amount_in_words, expression_in_words, kind_in_words, sources_by_alias
+from watersmeet.schema import INTEGERS
 
 EVALUATED = frozenset({"and", "or", "not", "is_null", "negate"}) | COMPARISONS | ARITHMETIC
 """The operators that the kernel evaluates across the sides. Spark evaluates expressions over one side before."""
@@ -143,6 +145,78 @@ def _warn_cross_join(draft: Draft, join: ConditionalJoin) -> Iterator[QueryWarni
     if reach is not None:
         left, right = (draft.names_of(side.aliases) for side in (join.left, join.right))
         yield QueryWarning(f"No equality joins {left} with {right}, so every {reach}.", join.span)
+
+
+def apply_hints(draft: Draft) -> Draft:
+    """The draft with the hints of the query at the joins that they are about.
+
+    A hint never changes the result. One that no join can follow is refused, so that its author does not count on it.
+    """
+    relation, refusals = draft.relation, list[Refusal]()
+    if relation is None:
+        return draft
+    for hint in _hints(draft.query.relation):
+        conditional_joins = (join for join in joins(relation) if isinstance(join, ConditionalJoin))
+        sides = [(join, side) for join in conditional_joins if (side := _side_with_skew(join, hint)) is not None]
+        reasons = [reason for join, side in sides if (reason := _why_not_followed(draft, join, side)) is not None]
+        if not sides and not draft.refusals:
+            reasons = [f"no join compares {hint.relation}.{hint.column} with = to a column of its other side"]
+        refusals += (_refuse_hint(draft, hint, reason) for reason in reasons[:1])
+        relation = relation if reasons else _with_skew(relation, sides)
+    return replace(draft, relation=relation).with_refusals(refusals)
+
+
+def _hints(relation: Relation) -> Iterator[SkewHint]:
+    if isinstance(relation, Join):
+        yield from relation.hints
+    for side in relation.inputs:
+        yield from _hints(side)
+
+
+def _side_with_skew(join: ConditionalJoin, hint: SkewHint) -> SkewedSide | None:
+    """The side of a join that a hint is about."""
+    sides = ((port, number, expr) for number, pair in enumerate(join.keys) for port, expr in enumerate(pair))
+    return next((SkewedSide(port, number, hint.values) for port, number, expr in sides if _is_column(expr, hint)), None)
+
+
+def _is_column(expr: Expr, hint: SkewHint) -> bool:
+    names = (hint.relation.lower(), hint.column.lower())
+    ref = expr.refs[0] if expr.op == "column" and not expr.refs[0].path else None
+    return ref is not None and (ref.source.lower(), ref.name.lower()) == names
+
+
+def _why_not_followed(draft: Draft, join: ConditionalJoin, side: SkewedSide) -> str | None:
+    """The reason why a join cannot follow a hint."""
+    family = draft.family_of(join)
+    reason = None if family is None else family.why_not_skewed(join, side.port)
+    if reason is not None:
+        return reason
+    if join.skew is not None:
+        return "another hint is about the same join; name all values in one"
+    expr = join.keys[side.key][side.port]
+    type_ = type_of(expr, sources_by_alias(join.inputs[side.port]))
+    if type_ is None:
+        return None
+    is_text = type_.upper() == "STRING"
+    if not is_text and type_.upper() not in INTEGERS:
+        return f"{expression_in_words(expr)} is of type {type_}; keys of a hint are integers or strings"
+    if any(isinstance(value, str) != is_text for value in side.values):
+        return f"{expression_in_words(expr)} is of type {type_}, and a value of the hint is not"
+    return None
+
+
+def _with_skew(relation: AnalyzedRelation, sides: list[tuple[ConditionalJoin, SkewedSide]]) -> AnalyzedRelation:
+    """The relation, in which these joins know the side whose rows are spread."""
+    if isinstance(relation, AnalyzedLeaf):
+        return relation
+    skew = next((side for join, side in sides if join is relation), None)
+    relation = relation.with_inputs([_with_skew(side, sides) for side in relation.inputs])
+    return replace(relation, skew=skew) if skew is not None and isinstance(relation, ConditionalJoin) else relation
+
+
+def _refuse_hint(draft: Draft, hint: SkewHint, reason: str) -> Refusal:
+    side, column = hint.relation, hint.column
+    return draft.refusal("WRONG_HINT", hint.span, name=f"SKEW('{side}', '{column}', ...)", reason=reason)
 
 
 def move_filters(draft: Draft) -> Draft:

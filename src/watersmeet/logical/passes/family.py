@@ -70,6 +70,10 @@ class FamilyAnalysis(ABC):
         """The refusals of a join whose condition has been split."""
         return check_residual(draft, join)
 
+    def why_not_skewed(self, join: ConditionalJoin, port: int) -> str | None:
+        """The reason why rows of a side cannot be spread by a hint; None: they can."""
+        return "only a join of two streams within time bounds spreads the rows of a key"
+
     def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
         """The rows that each row is compared with in a join without a key; None: the join needs no key."""
         return None

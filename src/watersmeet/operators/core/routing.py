@@ -7,15 +7,17 @@ turn, seeded with the hash so far; a NULL leaves it as it is, a struct is its fi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.operators.core.changes import OP, WEIGHT, row_codes
 from watersmeet.operators.core.identity import CanonicalNames
-from watersmeet.operators.core.matching import Ints, as_int64, stable_order
+from watersmeet.operators.core.matching import Bools, Ints, as_int64, stable_order
 from watersmeet.operators.core.operator import Port
 
 Route = Literal["key", "partition", "time", "spread", "all", "one"]
@@ -205,6 +207,44 @@ def shard_of(codes: Ints, shards: int) -> Ints:
     return rest.astype(np.int64)
 
 
+@dataclass(frozen=True)
+class SkewedKeys:
+    """Values of a key column that many rows of one side of a join have.
+
+    The rows of that side are spread over all shards, by the same hash as rows with a NULL key. With ``is_copied`` it is
+    the other side, of whose rows with these values every shard has a copy. A pair is found in the one shard that has
+    the spread row. The column `COPY` marks all copies but the one in the shard of the key's code, so that a row is
+    counted, and reported as late, once.
+    """
+
+    column: str
+    values: tuple[int | str, ...]
+    is_copied: bool = False
+
+    def mask(self, rows: pa.Table | pa.RecordBatch) -> Bools:
+        """The rows with one of the values, where they have the type of the column.
+
+        >>> SkewedKeys("k", ("x", 1)).mask(pa.table({"k": ["x", None, "1"]})).tolist()
+        [True, False, False]
+        """
+        column = rows.column(self.column)
+        types = pa.types
+        is_text = (
+            types.is_string(column.type) or types.is_large_string(column.type) or types.is_string_view(column.type)
+        )
+        if not is_text and not types.is_integer(column.type):
+            return np.zeros(len(column), np.bool_)
+        # Both sides are compared alike, whatever the width of their integers.
+        type_ = pa.string() if is_text else pa.int64()
+        values = [value for value in self.values if isinstance(value, str) == is_text]
+        is_skewed = pc.is_in(column.cast(type_), value_set=pa.array(values, type_), skip_nulls=True)
+        return is_skewed.to_numpy() if isinstance(column, pa.ChunkedArray) else is_skewed.to_numpy(zero_copy_only=False)
+
+
+COPY = "#copy"
+"""The column that marks copies of rows with skewed keys; it exists only between the exchange and a step."""
+
+
 def null_key_columns(port: Port, columns: Iterable[str], names: CanonicalNames) -> tuple[str, ...]:
     """The columns that decide about a row with a NULL key, in an order that no alias changes.
 
@@ -215,8 +255,12 @@ def null_key_columns(port: Port, columns: Iterable[str], names: CanonicalNames) 
     return tuple(sorted(chosen, key=names.canonical))
 
 
-def route_codes(rows: pa.Table | pa.RecordBatch, by: str, null_keys: Sequence[str]) -> Ints:
+def route_codes(
+    rows: pa.Table | pa.RecordBatch, by: str, null_keys: Sequence[str], skew: SkewedKeys | None = None
+) -> Ints:
     """The code that decides about the shard of each row: column ``by``, and where it is NULL a hash of ``null_keys``.
+
+    So does this hash for rows of the side that is spread because of ``skew``.
 
     ``by`` is a code of keys (`Port.code`), of a partition or of a time, which Spark or the map side has computed.
     Without ``null_keys`` all rows with a NULL go the same way.
@@ -228,23 +272,44 @@ def route_codes(rows: pa.Table | pa.RecordBatch, by: str, null_keys: Sequence[st
     """
     column = rows.column(by)
     codes = as_int64(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
-    if not column.null_count or not null_keys:
+    is_spread = skew is not None and not skew.is_copied
+    if not null_keys or not (column.null_count or is_spread):
         return codes
-    is_null = column.is_null()
+    nulls = column.is_null()
+    by_row = nulls.to_numpy() if isinstance(nulls, pa.ChunkedArray) else nulls.to_numpy(zero_copy_only=False)
+    if skew is not None and is_spread:
+        by_row = by_row | skew.mask(rows)
+    if not by_row.any():
+        return codes
     codes = codes.copy()
-    codes[is_null.to_numpy() if isinstance(is_null, pa.ChunkedArray) else is_null.to_numpy(zero_copy_only=False)] = (
-        row_codes(rows.filter(is_null), null_keys)
-    )
+    codes[by_row] = row_codes(rows.filter(pa.array(by_row)), null_keys)
     return codes
 
 
-def split_rows(batch: pa.RecordBatch, codes: Ints, shards: int) -> list[pa.RecordBatch | None]:
+def split_rows(
+    batch: pa.RecordBatch, codes: Ints, shards: int, skew: SkewedKeys | None = None
+) -> list[pa.RecordBatch | None]:
     """Split rows by shard, in their order; None for a shard without rows.
+
+    Every shard gets a copy of the rows that are copied because of ``skew``; then `COPY` marks copies.
 
     >>> [part and part.to_pydict() for part in split_rows(pa.record_batch({"k": [1, 3, 1]}), np.array([1, 3, 1]), 2)]
     [{'k': [1, 1]}, {'k': [3]}]
+    >>> skew = SkewedKeys("k", (3,), is_copied=True)
+    >>> parts = split_rows(pa.record_batch({"k": [1, 3, 1]}), np.array([1, 3, 1]), 2, skew)
+    >>> [part and part.to_pydict() for part in parts]
+    [{'k': [1, 1, 3], '#copy': [False, False, True]}, {'k': [3], '#copy': [False]}]
     """
     shard = shard_of(codes, shards)
+    if skew is not None and skew.is_copied:
+        home, rows = shard, np.arange(len(shard))
+        copied = np.flatnonzero(skew.mask(batch))
+        places = np.repeat(np.arange(shards), len(copied))
+        copies = np.tile(copied, shards)
+        is_away = home[copies] != places
+        rows, shard = np.append(rows, copies[is_away]), np.append(shard, places[is_away])
+        is_copy = np.arange(len(rows)) >= len(home)
+        batch = batch.take(pa.array(rows)).append_column(COPY, pa.array(is_copy))
     ordered = batch.take(pa.array(stable_order(shard)))
     ends = np.cumsum(np.bincount(shard, minlength=shards)).tolist()
     starts = [0, *ends[:-1]]

@@ -18,7 +18,7 @@ from typing import Literal
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
 from watersmeet.logical.expressions import Expr, Reference, conjuncts
-from watersmeet.logical.nodes import Join, Relation, ResultKind, aliases
+from watersmeet.logical.nodes import LEFT_ONLY, Join, Relation, ResultKind, aliases
 from watersmeet.logical.passes.column_types import EventTimeColumn, event_times, find_event_time, is_sound
 from watersmeet.logical.passes.comparisons import Comparison, compare
 from watersmeet.logical.passes.conditions import check_pair, check_within
@@ -123,6 +123,13 @@ class IntervalAnalysis(FamilyAnalysis):
     def assume_watermarks(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
         assert isinstance(join, Join)
         return add_watermarks(join, draft.scope.sources, sources)
+
+    def why_not_skewed(self, join: ConditionalJoin, port: int) -> str | None:
+        """Rows of the other side are in all shards, where none knows whether they match in another."""
+        side = ("left", "right")[port]
+        if join.kind in ("inner", side) or (port == 0 and join.kind in LEFT_ONLY):
+            return None
+        return f"the unmatched rows of the other side of this {kind_in_words(join.kind)} JOIN come out, too"
 
     def comparison_scope(self, draft: Draft, join: ConditionalJoin) -> str | None:
         return "row is compared with all within its bounds"

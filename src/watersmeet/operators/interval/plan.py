@@ -11,10 +11,11 @@ from datetime import timedelta
 from typing import Any
 
 from watersmeet.logical.expressions import Expr, Reference, windows_in
-from watersmeet.logical.relation import TimeBound
+from watersmeet.logical.relation import ConditionalJoin, SkewedSide, TimeBound
+from watersmeet.logical.words import expression_in_words
 from watersmeet.operators.core.condition import Apply, Condition, Constant
 from watersmeet.operators.core.operator import END_OF_INPUT, PortWindow
-from watersmeet.operators.core.routing import Route
+from watersmeet.operators.core.routing import Route, SkewedKeys
 from watersmeet.operators.core.watermarks import Bound
 from watersmeet.operators.explainer import PortRetention, lag_of
 from watersmeet.operators.interval.kernel import UNLIMITED, IntervalJoinOperator, limits_of
@@ -38,6 +39,12 @@ def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortPlan, ...], types: Types)
     port_plans = [
         on.port_plan(inputs[p], p, routes[p], () if side is None else (side.end,)) for p, side in enumerate(windows)
     ]
+    if (skew := join.skew) is not None:
+        columns = [on.keys.names(p)[skew.key] for p in (0, 1)]
+        port_plans = [
+            replace(port, skew=SkewedKeys(columns[p], skew.values, is_copied=p != skew.port))
+            for p, port in enumerate(port_plans)
+        ]
     ends = [tuple(dict.fromkeys(expiry.column for port, expiry in expiries if port == p)) for p in (0, 1)]
     left, right = (
         replace(on.operator_port(port_plans[p], p), compared=pair[p], ends=ends[p], window=windows[p]) for p in (0, 1)
@@ -135,7 +142,17 @@ def _why(on: JoinCondition, routes: tuple[Route, Route], *, is_timed: bool) -> t
     else:
         sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
         how = f"block-nested: without an equality, the {sent} side goes to all shards and the {spread} side is spread"
-    return (f"interval join: both sides are streams and {bounded}", how, *on.why_post_filters())
+    spread = () if on.join.skew is None else (_why_spread(on.join, on.join.skew),)
+    return (f"interval join: both sides are streams and {bounded}", how, *spread, *on.why_post_filters())
+
+
+def _why_spread(join: ConditionalJoin, skew: SkewedSide) -> str:
+    keys = [expression_in_words(expr) for expr in join.keys[skew.key]]
+    values = ", ".join(map(repr, skew.values))
+    return (
+        f"skewed keys: rows with {keys[skew.port]} in ({values}) are spread over all shards, and each shard has a copy "
+        f"of the rows with the same {keys[1 - skew.port]}"
+    )
 
 
 PLAN = JoinPlanner(plan)

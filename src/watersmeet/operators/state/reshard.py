@@ -80,7 +80,9 @@ def _holds_null_keys(operator: StreamOperator, store: StateStore) -> bool:
 ShardValues = dict[str, bytes]
 """The values of a shard by name."""
 ShardAssignment = Callable[[str, pa.RecordBatch], Ints | None]
-"""The shard of each row of a spine; None: the rows are in all shards."""
+"""The shard of each row of a spine, or `EVERYWHERE` or `NOWHERE`; None: the rows are in all shards."""
+EVERYWHERE, NOWHERE = -1, -2
+"""The shards of copies of a row with a skewed key: one of them goes to all shards, the others are dropped."""
 NOTES: Mapping[str, NoteKind] = {MATCHED: "flag", GONE: "flag", "sums": "number"}
 """All notes, by name."""
 FINGERPRINT = "fingerprint"
@@ -111,7 +113,7 @@ def split_shard(
                 if place is None and notes:
                     raise UnevenError(f"its shards differ in the notes on rows that all of them hold ({spine})")
                 for shard in range(shards) if place is not None or is_first else ():
-                    is_taken = None if place is None else place == shard
+                    is_taken = None if place is None else (place == shard) | (place == EVERYWHERE)
                     pieces[shard] += _put_blocks(
                         parts[shard], (directory.owner, spine), block, batch, notes, is_taken, searched
                     )

@@ -43,6 +43,7 @@ from watersmeet.operators.core.operator import (
     StreamOperator,
     Watermarks,
 )
+from watersmeet.operators.core.routing import COPY
 from watersmeet.operators.core.watermarks import Bound, WatermarkState, derive_watermarks, with_partitions
 from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout, to_record_batch
 from watersmeet.operators.state.spine import ShardState, Spine
@@ -135,16 +136,19 @@ class Shard:
         """A mask of the arrivals of a port that are late; counts all arrivals, and sends late ones to the side output.
 
         ``times`` are the watermarked columns of the table. Where there is one row per window, only the row of the last
-        window counts.
+        window counts. A copy of a row with a skewed key does not count.
         """
         window = self.operator.ports[port].window
-        self.counters.rows[port] += table.num_rows
+        is_copy = table.column(COPY).to_numpy() if COPY in table.column_names else None
+        self.counters.rows[port] += table.num_rows if is_copy is None else int((~is_copy).sum())
         if window is None:
             late = is_late = self.watermarks_before.is_late(times, table.num_rows)
         else:
             ends = as_int64(table.column(window.end).combine_chunks())
             is_late = self.watermarks_before.is_late({**times, window.time: ends - 1}, table.num_rows)
             late = is_late & window.is_last(times[window.time], ends)
+        if is_copy is not None:
+            late = late & ~is_copy
         if late.any():
             self.counters.late[port] += int(late.sum())
             missed = self.watermarks_before.lateness(

@@ -358,6 +358,7 @@ class Compiler:
         pack = Pack(
             number, port.route, _shard_column(port), shards, port.lags, keep, tuple(frame.columns), port.position,
             null_keys=null_key_columns(plan.operator.ports[place], port.columns, plan.operator.canonical_names),
+            skew=port.skew,
         )  # fmt: skip
         codes = tuple(_hash_columns(port, frame.schema, dict(plan.operator.names)))
         leaf = None if _is_collated(frame.schema, codes) else self.leaf_schema(port, side)

@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from watersmeet.operators.core.changes import POSITION
 from watersmeet.operators.core.matching import as_int64
 from watersmeet.operators.core.operator import Watermarks
-from watersmeet.operators.core.routing import Route, route_codes, split_rows
+from watersmeet.operators.core.routing import Route, SkewedKeys, route_codes, split_rows
 from watersmeet.operators.core.watermarks import PARTITION as OF_PARTITION
 from watersmeet.operators.core.watermarks import WatermarkLag, watermark_behind
 from watersmeet.operators.state.format import cut_rows
@@ -94,6 +94,7 @@ class Pack:
     - ``position``: a column to add with the delivery order of the batch's rows, or the source's order in `ORDER`; None:
       no such column
     - ``precombine``: combines equal rows before the shuffle; None: every row is sent
+    - ``skew``: keys whose rows are spread over all shards, or copied to them
     """
 
     port: int
@@ -106,6 +107,7 @@ class Pack:
     position: str | None = None
     precombine: Precombine | None = None
     null_keys: tuple[str, ...] = ()
+    skew: SkewedKeys | None = None
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the batches of one map task."""
@@ -182,9 +184,9 @@ class Pack:
             for part in waiting if self.route == "all" else waiting[:1]:
                 part.append(batch)
             return
-        codes = route_codes(batch, self.by, () if self.route == "partition" else self.null_keys)
+        codes = route_codes(batch, self.by, () if self.route == "partition" else self.null_keys, self.skew)
         batch = batch.drop_columns([SHARD]) if self.by == SHARD else batch
-        for part, rows in zip(waiting, split_rows(batch, codes, len(self.shards)), strict=True):
+        for part, rows in zip(waiting, split_rows(batch, codes, len(self.shards), self.skew), strict=True):
             if rows is not None:
                 part.append(rows)
 

@@ -4,20 +4,29 @@ Why: users start their queries themselves, with `DataFrame.writeStream`, perhaps
 hook before a start, and a listener hears of it too late to refuse. Uses: the methods of `DataStreamWriter` are wrapped;
 of the classic one its ``_df``, and the text and the leaves of ``_jdf``'s plan, of the one of Spark Connect
 ``_write_stream`` and its plan; and that a query copies the settings of its session while it is started.
-Seen in: 4.0 to 4.3. Where something is missing nothing is seen: the query starts as ever, and its workers find a
-foreign state when they open it.
+Where something is missing nothing is seen: the query starts as ever, and its workers find a foreign state when they
+open it.
+
+A result of ours in a frame is replaced by another with the same columns. Why: whether joins are chained depends on the
+checkpoint, which only the start names, and frames cannot be changed. Uses: the analyzed plan of a classic frame, whose
+nodes get other children, the constructors of ``Project`` and ``Alias``, and ``Dataset.ofRows``; the calls of the writer
+are repeated on the one of the new frame. Where something is missing the frame stays as it is, and a checkpoint that
+began otherwise is refused.
+
+Seen in: 4.0 to 4.3.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import wraps
 from inspect import signature
 from threading import RLock
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from watersmeet.errors import refuse
@@ -25,7 +34,7 @@ from watersmeet.spark.private.transfer import IN_BATCHES, PythonTransfer, python
 
 _TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
 _CHECKPOINT_LOCATION, _NAME, _SINK = "checkpointlocation", "#name", "#sink"
-_NOTED = "_watersmeet_noted"
+_NOTED, _CALLS = "_watersmeet_noted", "_watersmeet_calls"
 FORMAT = "#format"
 """Among the options of a source: its format, where that is seen."""
 
@@ -39,34 +48,54 @@ writer by their names in small letters; it may refuse."""
 Settings = Callable[[Any, str | None, tuple[str, ...], tuple[PythonTransfer, ...] | None], Mapping[str, str]]
 """Asked before a start for settings that the session does not have and the query is to get, with the session, the
 checkpoint if it is known, the tokens, and what crosses to Python if that is known."""
+Replacement = tuple[Any, Any]
+"""The analyzed plan of a result, and the frame that replaces it."""
+Choose = Callable[[Any, str, tuple[str, ...]], Sequence[Replacement]]
+"""Asked before a start which results are to be replaced, with the session, the checkpoint and the tokens."""
 _starting = RLock()
 
 
-def watch_starts(writer: type, before: BeforeStart, settings: Settings) -> None:
+def watch_starts(writer: type, before: BeforeStart, settings: Settings, choose: Choose) -> None:
     """Have ``before`` called at every start of a query with our joins through that class of writers.
 
-    ``settings`` returns the settings that the query gets.
+    ``settings`` returns the settings that the query gets, and ``choose`` the results that are replaced in it.
     """
     if hasattr(writer, _NOTED):
         return
     setattr(writer, _NOTED, {})
+    setattr(writer, _CALLS, ())
     made: Any = writer
     for name in ("option", "options", "queryName", "format", "foreach", "foreachBatch"):
         setattr(made, name, _record_options(getattr(made, name)))
+    for name in ("trigger", "outputMode", "partitionBy", "clusterBy"):
+        if hasattr(made, name):
+            setattr(made, name, _record_call(getattr(made, name)))
     for name in ("start", "toTable"):
-        setattr(made, name, _intercept_start(getattr(made, name), before, settings))
+        setattr(made, name, _intercept_start(getattr(made, name), before, settings, choose))
 
 
 def _record_options(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def wrapper(self: Any, *args: Any, **named: Any) -> Any:
         _note(self, method, args, named)
+        setattr(self, _CALLS, (*getattr(self, _CALLS), (method, args, named)))
         return method(self, *args, **named)
 
     return wrapper
 
 
-def _intercept_start(method: Callable[..., Any], before: BeforeStart, settings: Settings) -> Callable[..., Any]:
+def _record_call(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def wrapper(self: Any, *args: Any, **named: Any) -> Any:
+        setattr(self, _CALLS, (*getattr(self, _CALLS), (method, args, named)))
+        return method(self, *args, **named)
+
+    return wrapper
+
+
+def _intercept_start(
+    method: Callable[..., Any], before: BeforeStart, settings: Settings, choose: Choose
+) -> Callable[..., Any]:
     @wraps(method)
     def wrapper(self: Any, *args: Any, **named: Any) -> Any:
         _note(self, method, args, named)
@@ -75,14 +104,75 @@ def _intercept_start(method: Callable[..., Any], before: BeforeStart, settings: 
             return method(self, *args, **named)
         _check_watermarks(self)
         checkpoint = _checkpoint(self, session)
-        after = before(session, checkpoint, tokens, sources_of(self), getattr(self, _NOTED)) if checkpoint else None
-        with _set(session, settings(session, checkpoint, tokens, _transfers(self, session, method.__name__))):
-            query = method(self, *args, **named)
+        writer = replace_results(self, choose(session, checkpoint, tokens)) if checkpoint else self
+        tokens = tokens if writer is self else _tokens(writer)[1]
+        after = before(session, checkpoint, tokens, sources_of(writer), getattr(self, _NOTED)) if checkpoint else None
+        with _set(session, settings(session, checkpoint, tokens, _transfers(writer, session, method.__name__))):
+            query = method(writer, *args, **named)
         if after is not None:
             after(query)
         return query
 
     return wrapper
+
+
+def plan_of(frame: Any) -> Any:
+    """The analyzed plan of a frame, to find it in frames that are made of it; None: it is not seen."""
+    return frame._jdf.queryExecution().analyzed() if hasattr(frame, "_jdf") else None
+
+
+def replace_results(writer: Any, replacements: Sequence[Replacement]) -> Any:
+    """A writer with the same calls whose frame has other results in it; the writer itself where that cannot be done."""
+    if not replacements or not hasattr(writer, "_df"):
+        return writer
+    session, noted = writer._df.sparkSession, getattr(writer, _NOTED)
+    try:
+        plan = plan_of(writer._df)
+        for result, frame in replacements:
+            plan = _replace_in_plan(session._jvm, plan, result, plan_of(frame))
+        jvm = session._jvm
+        made = type(writer._df)(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    except (AttributeError, TypeError, Py4JError):
+        return writer
+    replaced = made.writeStream
+    if len(_tokens(replaced)[1]) != len(_tokens(writer)[1]):
+        # Spark has renumbered the columns of a second copy of the result.
+        return writer
+    for method, args, named in getattr(writer, _CALLS):
+        method(replaced, *args, **named)
+    setattr(replaced, _NOTED, noted)
+    return replaced
+
+
+def _replace_in_plan(jvm: Any, plan: Any, result: Any, other: Any) -> Any:
+    """A plan in which another one takes the place of a result, under the names and numbers of its columns."""
+    lists = jvm.scala.jdk.javaapi.CollectionConverters
+    logical = jvm.org.apache.spark.sql.catalyst.plans.logical
+    alias = jvm.org.apache.spark.sql.catalyst.expressions.Alias
+
+    def sequence(values: Sequence[Any]) -> Any:
+        array = jvm.java.util.ArrayList()
+        for value in values:
+            array.add(value)
+        return lists.asScala(array).toSeq()
+
+    if not result.schema().equals(other.schema()):
+        return plan
+    columns = [
+        alias(mine, column.name(), column.exprId(), column.qualifier(), jvm.scala.Option.apply(None), sequence(()))
+        for column, mine in zip(lists.asJava(result.output()), lists.asJava(other.output()), strict=True)
+    ]
+    projected = logical.Project(sequence(columns), other)
+
+    def walk(node: Any) -> Any:
+        if node.equals(result):
+            return projected
+        children = list(lists.asJava(node.children()))
+        walked = [walk(child) for child in children]
+        is_same = all(before is after for before, after in zip(children, walked, strict=True))
+        return node if is_same else node.withNewChildren(sequence(walked))
+
+    return walk(plan)
 
 
 @contextmanager

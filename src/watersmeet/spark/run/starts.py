@@ -2,6 +2,9 @@
 
 A query may have changed since its checkpoint was written: the effects are accepted, refused, or avoided by a rebuild.
 
+A query over DataFrames is built before its checkpoint is known. If that began with other joins chained, the start gets
+a frame in which the query is built with these.
+
 Every query that is built gets a token, which the observations of its joins carry in their names. So its joins are found
 again in whatever frame they end up, and with them what they are: their identities.
 
@@ -40,6 +43,7 @@ from watersmeet.locations import Storage, location_of, write_whole
 from watersmeet.metrics.progress import ProgressSchema
 from watersmeet.operators import change_rules, table_operators
 from watersmeet.operators.core.operator import END_OF_INPUT
+from watersmeet.physical.chaining import ChainGroups
 from watersmeet.physical.change import ChangeEffect, NamedIdentity, WatermarkValues, classify_edit
 from watersmeet.physical.identity import changes_outcomes, identity_of, outcome_digest, scan_words
 from watersmeet.physical.nodes import QueryPlan
@@ -51,12 +55,20 @@ from watersmeet.spark.private.checkpoint_files import local_checkpoint_settings,
 from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
 from watersmeet.spark.private.introspection import set_accepted_states
 from watersmeet.spark.private.transfer import BYTES, RECORDS, UNLIMITED, PythonTransfer, room
-from watersmeet.spark.private.writers import FORMAT, Sources, Started, watch_starts
+from watersmeet.spark.private.writers import FORMAT, Replacement, Sources, Started, plan_of, watch_starts
 from watersmeet.spark.session import STATE
 from watersmeet.spark.session.workers import PARTITIONS, partitions_of
 from watersmeet.spark.state.checkpoint import Checkpoint, clear_leftovers, last_committed, prepare_staging, swap
 from watersmeet.spark.state.inspect import State, fingerprints
-from watersmeet.spark.state.owner import COMMITS_FOLDER, OFFSETS_FOLDER, OWNER, Owner, batch_numbers, check_files
+from watersmeet.spark.state.owner import (
+    COMMITS_FOLDER,
+    OFFSETS_FOLDER,
+    OWNER,
+    Owner,
+    batch_numbers,
+    chains_of,
+    check_files,
+)
 
 Accepting = Literal["refuse", "accept", "rebuild", "tell"]
 """The treatment of a changed query. ``accept``: continue with its state, whatever the effects. ``rebuild``: rebuild its
@@ -165,17 +177,26 @@ ACCEPT_HINT = f'accept it with `.option("{ACCEPT}", "true")` of the writer, or u
 NEW_CHECKPOINT_HINT = "give the changed query a new checkpointLocation and a new folder or table to write to."
 
 _TOKEN = re.compile(r"#([0-9a-f]{16})\.")
-MOST = 1000
-"""The number of queries that are remembered besides those whose results are in use."""
+MOST, MOST_CHAINS = 1000, 100
+"""The number of queries that are remembered besides those whose results are in use; of those, with other chains."""
+
+
+@dataclass(frozen=True)
+class OtherChains:
+    """A result that could have been built with other joins chained: its analyzed plan, and how to build it."""
+
+    plan: Any
+    build: Callable[[ChainGroups], DataFrame]
 
 
 @dataclass(frozen=True)
 class _KnownQuery:
-    """A query that was built: its plan, the meaning of its metrics, and whether its result is in use."""
+    """A query that was built: its plan, the meaning of its metrics, other chains, and whether its result is in use."""
 
     description: NamedIdentity
     schema: ProgressSchema = field(default_factory=ProgressSchema)
     result: Callable[[], object | None] = lambda: None
+    chains: OtherChains | None = None
 
 
 class KnownQueries:
@@ -205,6 +226,9 @@ class KnownQueries:
             dead = [name for name, query in self._queries.items() if query.result() is None]
             for name in dead[: max(0, len(dead) - self._most)]:
                 del self._queries[name]
+            # They hold the frames that a query reads.
+            for name in dead[max(0, len(dead) - self._most) : max(0, len(dead) - MOST_CHAINS)]:
+                self._queries[name] = replace(self._queries[name], chains=None)
             self._queries[token] = _KnownQuery(description)
 
     def remember_result(self, token: str, schema: ProgressSchema, result: object) -> None:
@@ -212,6 +236,12 @@ class KnownQueries:
         with self._lock:
             if token in self._queries:
                 self._queries[token] = replace(self._queries[token], schema=schema, result=ref(result))
+
+    def remember_chains(self, token: str, chains: OtherChains) -> None:
+        """Know how a query is built with other chains."""
+        with self._lock:
+            if token in self._queries:
+                self._queries[token] = replace(self._queries[token], chains=chains)
 
     def forget(self, token: str) -> None:
         """Know a query no longer."""
@@ -222,6 +252,11 @@ class KnownQueries:
         """The identity of a query; None if it is not known."""
         entry = self._touch(token)
         return None if entry is None else entry.description
+
+    def other_chains(self, token: str) -> OtherChains | None:
+        """The other chains that a query could have; None if it could have none."""
+        entry = self._touch(token)
+        return None if entry is None else entry.chains
 
     def progress_schema(self, token: str) -> ProgressSchema:
         """The progress schema of a query; an empty one if the query is not known."""
@@ -256,8 +291,15 @@ def watch_frame(frame: DataFrame, token: str, schema: ProgressSchema) -> None:
     if not frame.isStreaming:
         _queries.forget(token)
         return
-    watch_starts(type(frame.writeStream), _before_start, _settings)
+    watch_starts(type(frame.writeStream), _before_start, _settings, _choose_chains)
     _queries.remember_result(token, schema, frame)
+
+
+def watch_chains(frame: DataFrame, token: str, build: Callable[[ChainGroups], DataFrame]) -> None:
+    """Let a start build this result with the chains that its checkpoint began with."""
+    plan = plan_of(frame)
+    if plan is not None and frame.isStreaming:
+        _queries.remember_chains(token, OtherChains(plan, build))
 
 
 def progress_schema_of(names: Iterable[str]) -> ProgressSchema:
@@ -319,6 +361,19 @@ def _adopt_input_end(folder: Folder, sources: Sources) -> None:
                 entry["path"] = f"{path}/{file}"
             folder.delete(f"{log}/.{name}.crc")
             folder.write(f"{log}/{name}", "\n".join([version, *map(json.dumps, entries)]))
+
+
+def _choose_chains(spark: SparkSession, checkpoint: str, tokens: tuple[str, ...]) -> list[Replacement]:
+    """The results of a start that were built with other chains than those that the checkpoint began with."""
+    if all(_queries.other_chains(token) is None for token in tokens):
+        return []
+    was = read_owner(spark, checkpoint)
+    replacements: list[Replacement] = []
+    for token, query in zip(tokens, () if was is None else was.queries, strict=False):
+        chains, now = _queries.other_chains(token), _queries.find(token)
+        if chains is not None and now is not None and chains_of(query) != chains_of(now):
+            replacements.append((chains.plan, chains.build(chains_of(query))))
+    return replacements
 
 
 def _before_start(

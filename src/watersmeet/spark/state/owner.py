@@ -68,7 +68,7 @@ class Owner:
     @property
     def operator_chains(self) -> ChainGroups:
         """The stages of its first query that share an operator."""
-        return tuple(tuple(group) for group in self.queries[0].identity.get("together", ()))
+        return chains_of(self.queries[0])
 
     @property
     def clocks(self) -> tuple[bool, ...]:
@@ -154,6 +154,11 @@ class Owner:
                 raise _another_query(checkpoint, edit.difference or str(difference(was, query)), hint)
             follows += edit.effects
         return tuple(follows)
+
+
+def chains_of(query: NamedIdentity) -> ChainGroups:
+    """The stages of a query that share an operator."""
+    return tuple(tuple(group) for group in query.identity.get("together", ()))
 
 
 def last_change(checkpoint: Storage) -> tuple[int, str] | None:

@@ -28,8 +28,8 @@ from watersmeet.locations import Storage, is_local, location_of
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import Ints
-from watersmeet.operators.core.routing import route_codes, shard_of
-from watersmeet.operators.state.reshard import ShardAssignment, merge_shards, split_shard
+from watersmeet.operators.core.routing import SkewedKeys, route_codes, shard_of
+from watersmeet.operators.state.reshard import EVERYWHERE, NOWHERE, ShardAssignment, merge_shards, split_shard
 from watersmeet.operators.state.state_schema import StateSchema, UnevenError
 from watersmeet.spark.exchange.store import NAME, VALUE, labels
 from watersmeet.spark.private.files import (
@@ -60,8 +60,10 @@ _OF_STREAMS = frozenset({"interval"})
 """Operators that never retract rows: the shard of a spread row does not matter."""
 
 
-def make_shard_assignment(stage: Identity, keeping: StateSchema, shards: int) -> ShardAssignment:
-    """The shards to which the rows of a stage belong."""
+def make_shard_assignment(
+    stage: Identity, keeping: StateSchema, shards: int, before: tuple[int, int] = (0, 1)
+) -> ShardAssignment:
+    """The shards to which the rows of a stage belong; ``before``: which shard they are in, of how many."""
     operator = stage["operator"]
     check_resharding(stage)
 
@@ -77,7 +79,15 @@ def make_shard_assignment(stage: Identity, keeping: StateSchema, shards: int) ->
                 by = own.get("time") or own["times"][0]
             case _:
                 by = _code(operator, port, batch, spine)
-        return shard_of(route_codes(batch, by, _null_keys(stage, port, batch)), shards)
+        skew = stage["ports"][port].get("skew")
+        skewed = None if skew is None else SkewedKeys(skew["column"], tuple(skew["values"]), skew["copied"])
+        codes = route_codes(batch, by, _null_keys(stage, port, batch), skewed)
+        place = shard_of(codes, shards)
+        if skewed is None or not skewed.is_copied:
+            return place
+        position, number = before
+        copies = np.where(shard_of(codes, number) == position, EVERYWHERE, NOWHERE)
+        return np.where(skewed.mask(batch), copies, place)
 
     return assign_shards
 
@@ -133,16 +143,15 @@ def reshard_operators(
 
 def _reshard_operator(checkpoint: Checkpoint, operator: StatefulOperator, shards: int, query: str) -> DataFrame:
     state_schema, identity, stage = operator.state_schema, operator.identity, dict(operator.stage)
-    values, new = checkpoint.values(operator), labels(shards)
+    values, new, old = checkpoint.values(operator), labels(shards), labels(checkpoint.owner.shards)
     with checkpoint.guard_reads():
         first = values.agg(F.min("shard")).collect()[0][0]
 
     def split(table: pa.Table) -> pa.Table:
         shard = table.column("shard")[0].as_py()
         with _refuse_uneven(query):
-            parts = split_shard(
-                _values(table), make_shard_assignment(stage, state_schema, len(new)), len(new), is_first=shard == first
-            )
+            assignment = make_shard_assignment(stage, state_schema, len(new), (old.index(shard), len(old)))
+            parts = split_shard(_values(table), assignment, len(new), is_first=shard == first)
         named = zip(new, parts, strict=True)
         rows = [(label, shard, name, value) for label, own in named for name, value in own.items()]
         return _table(rows, {"shard": pa.int32(), "of": pa.int32(), "name": pa.string(), "value": pa.binary()})

@@ -518,6 +518,9 @@ def _describe_exchange(join: JoinPlan, number: int) -> str:
     port = join.ports[number]
     if port.is_chained:
         return ""
+    if port.skew is not None:
+        what = "each shard has a copy of rows" if port.skew.is_copied else "rows are spread over all shards"
+        return f"by {_keys(join, number)}; {what} with skewed keys"
     match port.route:
         case "key":
             meaning = (
