@@ -15,7 +15,7 @@ from watersmeet.operators.core.operator import Emission, Port, StateStore, StepR
 from watersmeet.physical import JoinPlan, plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.compile.compiler import Compiler
-from watersmeet.spark.connectors.reading import find_files, read_sources
+from watersmeet.spark.connectors.reading import find_unread, read_sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,5 +46,5 @@ def floor_query(spark: SparkSession, text: str, shards: int) -> DataFrame:
     plan = plan_query(analyze(script)[0], OPERATORS)
     assert isinstance(plan.relation, JoinPlan)
     without = replace(plan, relation=replace(plan.relation, operator=Floor()))
-    frames, files = read_sources(spark, script, {}), find_files(spark, script, {})
+    frames, files = read_sources(spark, script, {}), find_unread(spark, script, {})
     return Compiler(spark, frames, shards, files=files).compile_query(without).result

@@ -1,6 +1,8 @@
 """The join of two topics into a third, on Watersmeet and on Spark's own: ``python -m bench.peers.our_topics '{...}'``.
 
-It runs until the standard input ends, and tells when it does: where rows come later, when it waits for them.
+``watersmeet`` is SQL over declared topics, ``watersmeet-workers`` the same with JSON decoded in workers, and
+``watersmeet-frames`` a call over DataFrames whose records Spark has decoded. It runs until the standard input ends, and
+tells when it does: where rows come later, when it waits for them.
 """
 
 from __future__ import annotations
@@ -20,8 +22,18 @@ import watersmeet as ws
 from bench.contender import MEMORY, PROVIDER, ROCKSDB, keep_checkpoints_as_runs
 from watersmeet.spark.session import session
 
-STORES = {"watersmeet": ROCKSDB, "spark-memory": MEMORY, "spark-rocksdb": ROCKSDB}
+SQL, WORKERS, FRAMES = "watersmeet", "watersmeet-workers", "watersmeet-frames"
+STORES = {SQL: ROCKSDB, WORKERS: ROCKSDB, FRAMES: ROCKSDB, "spark-memory": MEMORY, "spark-rocksdb": ROCKSDB}
 COLUMNS = "id BIGINT, ts BIGINT, amount DOUBLE"
+DECLARED = """
+CREATE STREAM {side} ({columns}, WATERMARK FOR ts AS ts - {lag}) USING kafka OPTIONS (
+    kafka.bootstrap.servers '{address}', subscribe '{topic}', startingOffsets 'earliest', value.format 'json'{more}
+);
+"""
+JOINED = """
+SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount
+FROM left_side l JOIN right_side r ON l.id = r.id AND r.ts BETWEEN l.ts - {within} AND l.ts + {within};
+"""
 
 
 def main() -> None:
@@ -31,12 +43,7 @@ def main() -> None:
     log = Path(tempfile.gettempdir()) / "watersmeet-topics.log"
     spark = session("local[2]", conf=conf, formats=["kafka"], log=log)
     keep_checkpoints_as_runs(spark)
-    left, right = (_stream(spark, asked, asked[side]) for side in ("left", "right"))
-    ends = F.struct(
-        F.col("left_id").alias("id"), F.unix_millis("left_ts").alias("ts"), F.col("left_amount").alias("amount"),
-        F.unix_millis("right_ts").alias("right_ts"), "right_amount",
-    )  # fmt: skip
-    value = _joined(asked, left, right).select(F.to_json(ends).alias("value"))
+    value = (_sql if asked["peer"] in (SQL, WORKERS) else _frames)(spark, asked)
     with tempfile.TemporaryDirectory(prefix="watersmeet-topics-", ignore_cleanup_errors=True) as checkpoint:
         target = {
             "kafka.bootstrap.servers": asked["address"], "topic": asked["joined"], "checkpointLocation": checkpoint
@@ -53,6 +60,27 @@ def main() -> None:
     spark.stop()
 
 
+def _sql(spark: SparkSession, asked: dict[str, Any]) -> DataFrame:
+    """The joined rows as JSON, of declared topics whose times are numbers."""
+    more = f", maxOffsetsPerTrigger '{asked['batch'] // 2}'" if asked["batch"] else ""
+    own = {"columns": COLUMNS, "lag": asked["lag"] * 1000, "address": asked["address"], "more": more}
+    declared = "".join(DECLARED.format(side=f"{s}_side", topic=asked[s], **own) for s in ("left", "right"))
+    declared = f"SET watersmeet.json_in_workers = {'on' if asked['peer'] == WORKERS else 'off'};{declared}"
+    return ws.sql(declared + JOINED.format(within=asked["within"] * 1000), spark=spark).select(
+        F.to_json(F.struct("*")).alias("value")
+    )
+
+
+def _frames(spark: SparkSession, asked: dict[str, Any]) -> DataFrame:
+    """The same of DataFrames, whose times are timestamps."""
+    left, right = (_stream(spark, asked, asked[side]) for side in ("left", "right"))
+    ends = F.struct(
+        F.col("left_id").alias("id"), F.unix_millis("left_ts").alias("ts"), F.col("left_amount").alias("amount"),
+        F.unix_millis("right_ts").alias("right_ts"), "right_amount",
+    )  # fmt: skip
+    return _joined(asked, left, right).select(F.to_json(ends).alias("value"))
+
+
 def _stream(spark: SparkSession, asked: dict[str, Any], topic: str) -> DataFrame:
     options = {"kafka.bootstrap.servers": asked["address"], "subscribe": topic, "startingOffsets": "earliest"}
     if asked["batch"]:
@@ -66,7 +94,7 @@ def _stream(spark: SparkSession, asked: dict[str, Any], topic: str) -> DataFrame
 def _joined(asked: dict[str, Any], left: DataFrame, right: DataFrame) -> DataFrame:
     within = f"INTERVAL {asked['within']} SECONDS"
     on = f"left.id = right.id AND right.ts BETWEEN left.ts - {within} AND left.ts + {within}"
-    if asked["peer"] == "watersmeet":
+    if asked["peer"] == FRAMES:
         return ws.join(left, right, on=on)
     own = left.alias("left").join(right.alias("right"), F.expr(on))
     names = [(side, name) for side in ("left", "right") for name in ("id", "ts", "amount")]

@@ -30,7 +30,8 @@ from bench.running import TREE, data_of
 from watersmeet.spark.session.java import fetch_jars
 
 WATERSMEET, SPARK, FLINK = "watersmeet", "spark-memory", "flink"
-PEERS = (WATERSMEET, FLINK, jvm.KAFKA_STREAMS, jvm.HAZELCAST)
+WORKERS, FRAMES = "watersmeet-workers", "watersmeet-frames"
+PEERS = (WATERSMEET, WORKERS, FRAMES, FLINK, jvm.KAFKA_STREAMS, jvm.HAZELCAST)
 FLINK_PYTHON = TREE / ".venv-peers-flink" / "bin" / "python"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
 """The latest there is: none was made for Flink 2.3, with which this one was seen to work."""

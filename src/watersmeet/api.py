@@ -454,7 +454,7 @@ def sql(
     """
     from watersmeet.spark.compile.frames import QueryRequest
     from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows
-    from watersmeet.spark.connectors.reading import find_files, read_sources, resolve_options
+    from watersmeet.spark.connectors.reading import find_unread, read_sources, resolve_options
     from watersmeet.spark.session import session
 
     check_text("text", text, '"SELECT STREAM ..."')
@@ -470,9 +470,8 @@ def sql(
     opened = resolve_options(script)
     looked = observe_malformed(opened, read_sources(spark, opened, frames), malformed)
     sources = {name: readable_rows(frame) for name, frame in looked.items()}
-    request = QueryRequest(
-        script, sources, extra, find_files(spark, opened, frames), has_watermarks=watermarks is not None
-    )
+    unread = find_unread(spark, opened, frames, with_records=malformed == "fail")
+    request = QueryRequest(script, sources, extra, unread, has_watermarks=watermarks is not None)
     return _result(spark, request, watermarks)
 
 

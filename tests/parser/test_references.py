@@ -107,7 +107,7 @@ def test_no_refusal_quotes_a_password(text: str) -> None:
 
 
 GIVEN_TO_SPARK = {
-    # Sources, by `read_source` and `find_files`: of a script that `resolve_options` gave, or of the topics of one.
+    # Sources, by `read_source` and `find_unread`: of a script that `resolve_options` gave, or of the topics of one.
     "spark/connectors/reading.py", "spark/connectors/kafka.py",
     # Sinks: of such a script, too.
     "spark/connectors/sinks.py", "spark/connectors/delta.py", "spark/connectors/iceberg.py",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import ClassVar, Literal, get_args
 
-from watersmeet.catalog import Sink, Source
+from watersmeet.catalog import Field, Sink, Source
 from watersmeet.codec.avro_schema import SCHEMA
 from watersmeet.errors import Refusal
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
@@ -124,8 +124,8 @@ class SourceFormat:
         """The names under which Spark reports its offsets; empty: unknown."""
         return ()
 
-    def can_read_columns(self, types: Iterable[str] = ()) -> bool:
-        """Whether workers may read its files themselves, columns of those types from them."""
+    def can_read_columns(self, columns: Iterable[Field] = ()) -> bool:
+        """Whether workers may read these columns themselves, from its files or out of its records."""
         return False
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
+from watersmeet.catalog import Field
 from watersmeet.errors import Refusal
 from watersmeet.formats.base import PATH, Changes, SinkFormat, SourceFormat
 from watersmeet.locations import local_path
@@ -68,10 +69,10 @@ class Parquet(NamedColumns):
     names: ClassVar = ("parquet",)
     title: ClassVar = "Parquet"
 
-    def can_read_columns(self, types: Iterable[str] = ()) -> bool:
+    def can_read_columns(self, columns: Iterable[Field] = ()) -> bool:
         """Whether nothing needs Spark: plain columns of files under a path, read as they are."""
         said = self.source.lowercase_options
-        return PATH in said and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(type_) for type_ in types)
+        return PATH in said and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(field.type) for field in columns)
 
 
 class FileSink(SinkFormat):

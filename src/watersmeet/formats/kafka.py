@@ -5,20 +5,22 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import ClassVar, Literal, get_args
 
-from watersmeet.catalog import Sink, Source
+from watersmeet.catalog import Field, Sink, Source
 from watersmeet.codec.avro_schema import AVRO
+from watersmeet.codec.json_columns import is_plain_name, is_plain_type
 from watersmeet.errors import Place, Refusal
 from watersmeet.formats.base import Changes, SinkFormat, SourceFormat
 from watersmeet.formats.columns import FIXED
 from watersmeet.formats.protobuf.descriptor import PROTOBUF
-from watersmeet.formats.records import JSON, KEYS, VALUE_FORMAT, wrong_descriptor
+from watersmeet.formats.records import JSON, KEY_FORMAT, KEY_TYPES, KEYS, VALUE_FORMAT, value_fields, wrong_descriptor
 from watersmeet.formats.registry import URL
 from watersmeet.locations import resolve_references
+from watersmeet.schema import normalise_type
 
 SECONDS = 3.0
 """The time that each server has to answer."""
@@ -140,7 +142,18 @@ class Kafka(SourceFormat):
     """Topics, whose read offsets Spark reports."""
 
     names: ClassVar = ("kafka",)
+    title: ClassVar = "Kafka"
     has_partitions: ClassVar = True
+
+    def can_read_columns(self, columns: Iterable[Field] = ()) -> bool:
+        """Whether nothing needs Spark: values are flat JSON objects, and nothing is read of keys and metadata."""
+        said, inside = self.source.lowercase_options, value_fields(self.source)
+        is_stream = self.source.kind == "stream" and self.source.changes is None
+        has_text_key = KEY_TYPES.get(said.get(KEY_FORMAT, "string").lower(), "") in ("STRING", "BINARY")
+        is_plain = all(is_plain_type(normalise_type(f.type)) and is_plain_name(f.name) for f in inside)
+        declares_others = any(not field.hidden for field in self.source.fields if field not in inside)
+        is_json = said.get(VALUE_FORMAT, "").lower() == JSON and is_stream and has_text_key
+        return is_json and is_plain and not declares_others and all(field in inside for field in columns)
 
     def check(self) -> Iterator[Refusal]:
         """Refuse columns that no record has, where nothing says how to find them in its value."""

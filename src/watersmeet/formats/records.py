@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from watersmeet.catalog import Source
+from watersmeet.catalog import Field, Source
 from watersmeet.codec.avro_schema import AVRO, KEY_SCHEMA, SCHEMA
 from watersmeet.errors import Refusal
 from watersmeet.formats.base import SourceFormat
@@ -99,6 +99,11 @@ RECORD_METADATA: Mapping[str, str] = {
 """The metadata columns that a source may declare, with Spark's names."""
 
 
+def value_fields(source: Source) -> list[Field]:
+    """The declared columns that are in the values of records; the others are keys and metadata."""
+    return [field for field in source.fields if field.name.lower() not in ("_key", *RECORD_METADATA)]
+
+
 def format_of_key(source: Source) -> str | None:
     """The format of the key of a source's records; None for a source whose rows are not records with a key.
 
@@ -120,7 +125,7 @@ class Records(Feed):
     def check(self) -> Iterator[Refusal]:
         """Refuse an unknown value format, and a raw value with several columns."""
         yield from wrong_format(self, VALUE_FORMAT, VALUES)
-        inside = [f for f in self.source.fields if f.name.lower() not in ("_key", *RECORD_METADATA)]
+        inside = value_fields(self.source)
         # Where none is declared at all, it is refused that they are not known.
         is_declared = any(not f.hidden for f in self.source.fields)
         if self.source.lowercase_options[VALUE_FORMAT].lower() == RAW and len(inside) != 1 and is_declared:

@@ -61,10 +61,10 @@ class ColumnarPath:
 
 
 def is_columnar(port: PortPlan) -> bool:
-    """Whether workers may read the files of a side themselves, as far as its declaration tells."""
+    """Whether workers may read the files or decode the records of a side, as far as its declaration tells."""
     type_of = _leaf_types(port.input)
     path = columnar_path(port, type_of)
-    if path is None or path.leaf.scan is None or not is_file_of_columns(path.leaf.scan):
+    if path is None or path.leaf.scan is None or not is_columnar_scan(path.leaf.scan):
         return False
     hashed = (*port.hashed, *port.shard_by, *(port.columns if port.route == "spread" else ()))
     return not any(_is_unhashed(type_of(_origin(path, name)) or "") for name in hashed)
@@ -73,23 +73,35 @@ def is_columnar(port: PortPlan) -> bool:
 def sources_of_columns(relation: RelationPlan) -> frozenset[str]:
     """The sources that workers may read in all places of a query: read in two ways, one would be two to Spark.
 
-    A table that rows wait for is left to Spark: the rows that it reads tell whether the table is there.
+    A table that rows wait for is left to Spark: the rows that it reads tell whether the table is there. So are records
+    whose order matters, for those that only Spark decodes come behind the others of their task.
     """
     joins = join_plans(relation)
-    ports = [port for join in joins for port in join.ports]
-    read = Counter(scan.source.name for port in ports if is_columnar(port) for scan in port.input.leaves)
+    read = Counter(
+        scan.source.name
+        for join in joins
+        for number, port in enumerate(join.ports)
+        if is_columnar(port)
+        for scan in port.input.leaves
+        if not (holds_records(scan) and number in join.operator.ports_in_arrival_order)
+    )
     scanned = Counter(scan.source.name for scan in relation.leaves)
     first = [join.ports[number] for join in joins for number in join.operator.ports_to_preload]
     awaited = {scan.source.name for port in first for scan in port.input.leaves}
     return frozenset(name for name, times in scanned.items() if read[name] == times and name not in awaited)
 
 
-def is_file_of_columns(scan: ScanPlan) -> bool:
-    """Whether workers may read the columns of a source from its files, as far as its declaration tells."""
-    types = {field.name: field.type for field in scan.source.fields}
+def is_columnar_scan(scan: ScanPlan) -> bool:
+    """Whether workers may read the columns of a source themselves, as far as its declaration tells."""
+    fields = {field.name: field for field in scan.source.fields}
     if scan.source.history is not None:
         return False
-    return bool(scan.columns) and source_format(scan.source).can_read_columns(types[column] for column in scan.columns)
+    return bool(scan.columns) and source_format(scan.source).can_read_columns(fields[name] for name in scan.columns)
+
+
+def holds_records(scan: ScanPlan) -> bool:
+    """Whether a source has records, which Spark fetches, and no files."""
+    return source_format(scan.source).has_partitions
 
 
 def columnar_path(port: PortPlan, type_of: TypeOf) -> ColumnarPath | None:

@@ -19,7 +19,7 @@ from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.physical.columnar import sources_of_columns
 from watersmeet.queries import analyze, read_script
-from watersmeet.spark.connectors.reading import find_files, read_sources
+from watersmeet.spark.connectors.reading import find_unread, read_sources
 from watersmeet.spark.run.build import build
 from watersmeet.tools.explain.query import render
 
@@ -121,7 +121,7 @@ def test_a_shard_joins_a_large_batch_in_pieces(spark: SparkSession, tmp_path: Pa
             os.utime(tmp_path / side / f"{part}.parquet", (part, part))
     text = SCRIPT.format(columns="id BIGINT, t TIMESTAMP", folder=tmp_path, options="", more="")
     script = read_script(text)
-    frames, files = read_sources(spark, script, {}), find_files(spark, script, {})
+    frames, files = read_sources(spark, script, {}), find_unread(spark, script, {})
     (built,) = build(spark, script, frames, files=files)
     whole = result(built.compiled.result, tmp_path)
     for shards in (2, 5):
@@ -142,6 +142,6 @@ def test_a_table_that_must_be_there_first_is_left_to_spark_which_counts_its_rows
     SELECT STREAM s.id FROM s JOIN c ON s.id = c.id;"""
     for load, read in (("", {"s", "c"}), ("SET watersmeet.table.load = first;", {"s"})):
         script = read_script(text.format(load=load, folder=tmp_path))
-        assert find_files(spark, script, {}).keys() == {"s", "c"}
+        assert find_unread(spark, script, {}).keys() == {"s", "c"}
         (query,) = analyze(script)
         assert sources_of_columns(plan_query(query, OPERATORS).relation) == read

@@ -229,6 +229,9 @@ SHARED_VIEWS = "watersmeet.shared_views"
 STATE_CACHE = "watersmeet.state.cache"
 """The number of bytes of the states of all queries that an executor has at hand on its local disk."""
 
+JSON_IN_WORKERS = "watersmeet.json_in_workers"
+"""Whether workers decode the JSON of records, where that gives the same as in Spark."""
+
 DEPRECATED_SETTINGS: Mapping[str, str] = {"watersmeet.together": OPERATOR_CHAINING}
 """Old names of settings, each with the new one."""
 
@@ -245,6 +248,7 @@ SETTINGS: Mapping[str, SettingSpec] = {
     ),
     OPERATOR_CHAINING: choice(OPERATOR_CHAINING, SWITCH, "off"),
     SHARED_VIEWS: choice(SHARED_VIEWS, SWITCH, "off"),
+    JSON_IN_WORKERS: choice(JSON_IN_WORKERS, SWITCH, "on"),
     DIALECT: choice(DIALECT, DIALECTS, "lenses"),
     **{old: choice(new, SWITCH, "off") for old, new in DEPRECATED_SETTINGS.items()},
 }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Literal
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
@@ -21,6 +22,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from watersmeet.catalog import Source
+from watersmeet.formats.base import policy_for
 from watersmeet.logical.query import AnalyzedBranch, AnalyzedTop
 from watersmeet.metrics.metrics import REPORTS
 from watersmeet.metrics.progress import JOIN_PREFIX
@@ -45,7 +48,7 @@ from watersmeet.physical import (
     leaf_plans,
 )
 from watersmeet.physical.chaining import ChainedColumn, carry_columns, code_side, find_chained_link
-from watersmeet.physical.columnar import columnar_path, is_file_of_columns, sources_of_columns
+from watersmeet.physical.columnar import columnar_path, holds_records, is_columnar_scan, sources_of_columns
 from watersmeet.physical.identity import digest, stage_digest
 from watersmeet.physical.nodes import LeafPlan
 from watersmeet.physical.scans import late_columns
@@ -63,6 +66,7 @@ from watersmeet.spark.compile.frames import (
 )
 from watersmeet.spark.connectors import source_connector
 from watersmeet.spark.connectors.reading import PackFiles
+from watersmeet.spark.connectors.record_columns import RecordPacking, record_decoder
 from watersmeet.spark.exchange.columns import FILE, KEEP, Codes, ColumnPipeline, Precombine
 from watersmeet.spark.exchange.output import OUTPUT_DDL
 from watersmeet.spark.exchange.packing import (
@@ -384,7 +388,8 @@ class Compiler:
             StructField(f"{relation.alias}.{name}", fields[name].dataType, fields[name].nullable)
             for name in relation.columns
         ]
-        return StructType([*named, *change])
+        partition = [fields[PARTITION]] if PARTITION in fields else []
+        return StructType([*named, *change, *partition])
 
     def pack_columns(
         self, leaf: ScanPlan | JoinPlan, schema: StructType, columns: ColumnPipeline, pack: Pack, side: InputFrame
@@ -394,13 +399,28 @@ class Compiler:
             return side.joins[-1].records.mapInArrow(
                 Repack(self.make_unpack(side.joins[-1]), columns, pack), PACKED_DDL
             )
-        if not is_file_of_columns(leaf):
+        if not is_columnar_scan(leaf):
             return None
         names = tuple(field.name.removeprefix(f"{leaf.alias}.") for field in schema)
+        if holds_records(leaf):
+            return self.pack_records(leaf.source, schema, names, columns, pack)
         reader = source_connector(leaf.source).column_reader(names, self.arrow(schema), recovers=self.recovers)
         if reader is None:
             return None
         return self.files[leaf.source.name].mapInArrow(PackFiles(pack, reader, columns), PACKED_DDL)
+
+    def pack_records(
+        self, source: Source, schema: StructType, names: Sequence[str], columns: ColumnPipeline, pack: Pack
+    ) -> DataFrame | None:
+        """The records of a source as records of the exchange, decoded in workers; None: only Spark decodes them."""
+        fields = zip(names, self.arrow(schema), strict=True)
+        wanted = pa.schema([field.with_name(name) for name, field in fields if name != PARTITION])
+        decoder = record_decoder(source, self.frames[source.name], wanted)
+        if decoder is None:
+            return None
+        packing = RecordPacking(decoder, columns, pack, (*(f.name for f in schema),))
+        policy, is_sampled = policy_for(source, "fail"), self.sample_rows == "some"
+        return packing.apply(source, self.files[source.name], policy, with_example=is_sampled)
 
     def ticks(self) -> DataFrame:
         """The wall clock as a stream of watermarks, one a second."""

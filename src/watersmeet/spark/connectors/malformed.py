@@ -50,6 +50,8 @@ REASON, PLACE, VALUE = ERROR_COLUMNS = ("#reason", "#place", "#value")
 """The reason why a row is malformed, NULL for all others; where it comes from; and its text, if available."""
 CORRUPT_RECORD = "#unread"
 """The column in which Spark leaves the text of a row that it could not read."""
+PACKED_RECORD = "#packed"
+"""The column of records that workers have decoded and packed already; a row with one is not a row of the source."""
 _READ, _AGAIN = "#read", "#again"
 """The columns of a row of a file as they were read, and as they are read from its text."""
 MAX_FILES_WITH_LINES = 32
@@ -242,6 +244,7 @@ def count_malformed(
     if REASON not in frame.columns:
         return frame
     reason = F.coalesce(F.col(quote(REASON)), _null_violation(source, frame))
+    reason = F.when(F.col(quote(PACKED_RECORD)).isNull(), reason) if PACKED_RECORD in frame.columns else reason
     checked = frame.withColumn(REASON, reason)
     is_bad = F.col(quote(REASON)).isNotNull()
     numbers = [F.count(F.when(is_bad, 1)).alias("rows")]

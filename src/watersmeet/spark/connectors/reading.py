@@ -30,6 +30,7 @@ from watersmeet.formats.base import SourceFormat
 from watersmeet.formats.records import ddl
 from watersmeet.locations import has_scheme, local_path
 from watersmeet.logical.nodes import Query, Script, scans
+from watersmeet.logical.passes.settings import JSON_IN_WORKERS
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.spark.connectors import decode_changes, source_connector
 from watersmeet.spark.connectors.history import Phase, check_columns, read_history
@@ -145,10 +146,14 @@ def _read(spark: SparkSession, source: Source, reads: Reads) -> DataFrame:
             check_columns(spark, source)
         phase = None if reads == "all now" else "live" if reads == "live" else "history"
         return read_history(source, phase, lambda part: _read(spark, part, reads))
-    connector, feed = source_connector(once if reads == "all now" else source), feed_of(source)
+    return decode_changes(source, _load_source(spark, once if reads == "all now" else source))
+
+
+def _load_source(spark: SparkSession, source: Source) -> DataFrame:
+    """The rows of a source, before their changes are decoded."""
+    connector, feed = source_connector(source), feed_of(source)
     options = {name: value for name, value in source.options.items() if name.lower() not in OWN}
-    rows = connector.load(spark, feed.schema(connector.format), {**feed.options, **options})
-    return decode_changes(source, rows)
+    return connector.load(spark, feed.schema(connector.format), {**feed.options, **options})
 
 
 def load(spark: SparkSession, source: Source, schema: str | None, options: Mapping[str, str]) -> DataFrame:
@@ -363,22 +368,41 @@ SETTINGS = {
 """Settings of a session under which workers read as Spark does."""
 
 
-def find_files(
-    spark: SparkSession, script: Script, frames: Mapping[str, DataFrame], by_spark: Collection[str] = ()
+def find_unread(
+    spark: SparkSession,
+    script: Script,
+    frames: Mapping[str, DataFrame],
+    by_spark: Collection[str] = (),
+    *,
+    with_records: bool = True,
 ) -> dict[str, DataFrame]:
-    """For the sources that may be read as columns, and are not ``frames``, the stream of their files' paths.
+    """For the sources that workers may read as columns, and are not ``frames``, the stream of what they read.
 
-    It is Spark's own file source with all its options, without content. Sources ``by_spark`` are left to it. A remote
+    That is the paths of its files, or its records as Spark fetches them. Sources ``by_spark`` are left to it. A remote
     file is copied by the executor, with the settings and credentials of Spark's own scan.
     """
-    # A Connect server has its own files, about which nothing is known before rows flow.
-    if is_remote() or any(spark.conf.get(name, usual) != usual for name, usual in SETTINGS.items()):
+    if is_remote():
+        # A Connect server has its own files, about which nothing is known before rows flow.
         return {}
     sources = [source for source in script.sources if source.name not in frames and not _has_changes(source)]
-    plain = [
-        s for s in sources
-        if s.history is None and source_format(s).can_read_columns() and s.name not in by_spark
-    ]  # fmt: skip
+    sources = [source for source in sources if source.history is None and source.name not in by_spark]
+    plain = [source for source in sources if source_format(source).can_read_columns()]
+    files = [source for source in plain if not source_format(source).has_partitions]
+    has_records = with_records and _decodes_json(spark, script)
+    records = [source for source in plain if source not in files] if has_records else []
+    return {**_find_files(spark, files), **{source.name: _load_source(spark, source) for source in records}}
+
+
+def _decodes_json(spark: SparkSession, script: Script) -> bool:
+    """Whether workers decode JSON: as the script says, else the session."""
+    said = [setting.value for setting in script.settings if setting.name.lower() == JSON_IN_WORKERS]
+    return [str(spark.conf.get(JSON_IN_WORKERS, "off")), *said][-1].strip().lower() == "on"
+
+
+def _find_files(spark: SparkSession, plain: Sequence[Source]) -> dict[str, DataFrame]:
+    """The streams of the paths of files: Spark's own file source with all its options, without content."""
+    if any(spark.conf.get(name, usual) != usual for name, usual in SETTINGS.items()):
+        return {}
     reader = {s.name: spark.readStream.format("binaryFile").schema(FILES_SCHEMA).options(**s.options) for s in plain}
     copies = local_copies(spark, "path") if any(map(_is_remote, plain)) else None
     files = {s.name: (s, reader[s.name].load()) for s in plain if copies is not None or not _is_remote(s)}

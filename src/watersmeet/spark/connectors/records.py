@@ -30,6 +30,7 @@ from watersmeet.schema import quote
 from watersmeet.spark.connectors.avro import decode_avro, decode_avro_key
 from watersmeet.spark.connectors.malformed import (
     CORRUPT_RECORD,
+    PACKED_RECORD,
     PLACE,
     REASON,
     VALUE,
@@ -61,7 +62,7 @@ def decode_records(source: Source, frame: DataFrame) -> DataFrame:
     """The declared columns from the value of each record, its key as ``_key``, and for a table its change.
 
     Metadata columns, such as the offset, come from the record. Columns of the primary key that the value lacks come
-    from the key: a JSON object, or for a single column the key itself.
+    from the key: a JSON object, or for a single column the key itself. Records that are packed already pass through.
     """
     key_format = _key_format(source, KEYS)
     metadata = _metadata_columns(source, frame)
@@ -80,8 +81,12 @@ def decode_records(source: Source, frame: DataFrame) -> DataFrame:
     origin = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
     is_empty = F.col("value").isNull().alias("is_empty")
     lost = _metadata_error(source, frame).alias(_LOST)
-    opened = frame.select(value.alias("value"), key.alias("key"), is_empty, *origin, lost, *metadata.values(), *of_key)
+    packed = [F.col(quote(PACKED_RECORD))] if PACKED_RECORD in frame.columns else []
+    opened = frame.select(
+        value.alias("value"), key.alias("key"), is_empty, *origin, lost, *metadata.values(), *of_key, *packed
+    )
     reason = F.coalesce(_record_error(source, inside, key_format, format_), F.col(quote(_LOST)))
+    reason = F.when(packed[0].isNull(), reason) if packed else reason
     opened = opened.withColumn(REASON, reason)
     shown = _key(source, key_format) if has_key else F.lit(None)
     field = source.field(KEY)
@@ -94,7 +99,7 @@ def decode_records(source: Source, frame: DataFrame) -> DataFrame:
         opened = opened.withColumn(REASON, F.coalesce(F.col(quote(REASON)), lost))
     own = own.alias(KEY)
     if source.kind == "stream":
-        return opened.select(*columns, own, *error_columns(opened), partition_of(F.col(quote(PLACE))))
+        return opened.select(*columns, own, *error_columns(opened), partition_of(F.col(quote(PLACE))), *packed)
     # Without a primary key, it is unknown which row a record without a value would delete.
     relevant = opened if source.primary_key else opened.where(~F.col("is_empty"))
     change = F.when(F.col("is_empty"), DELETE).otherwise(INSERT).alias(CHANGE)

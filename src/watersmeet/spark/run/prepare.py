@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
-from watersmeet.formats import sink_format
+from watersmeet.formats import sink_format, source_format
 from watersmeet.formats.base import CONSOLE, NOTHING, MalformedPolicy
 from watersmeet.formats.base import SHOWN as MALFORMED_SHOWN
 from watersmeet.locations import Storage, checkpoint_at, is_local, location_of
@@ -31,7 +31,7 @@ from watersmeet.spark.compile.compiler import Compiler, select_branch
 from watersmeet.spark.connectors import sink_connector
 from watersmeet.spark.connectors.history import find_ended_histories, phase_of
 from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
-from watersmeet.spark.connectors.reading import find_files, read_source, read_sources, resolve_options
+from watersmeet.spark.connectors.reading import find_unread, read_source, read_sources, resolve_options
 from watersmeet.spark.connectors.sinks import NewColumns, SinkTarget, check_target, target_of
 from watersmeet.spark.connectors.static import Static, copies_of, copy_read, observe_rows, static_tables, tables_to_load
 from watersmeet.spark.exchange.packing import LATE_OUTPUT_COLUMN
@@ -352,6 +352,17 @@ class _Preparation:
     def _watermark_folder(self) -> Storage:
         return self.storage / "marks" / self.name
 
+    @property
+    def _unread(self) -> Mapping[str, DataFrame]:
+        """The files and records that workers read themselves.
+
+        Where a side output shows malformed rows, Spark decodes all records.
+        """
+        if self.default_policy == "fail":
+            return self.inputs.files
+        records = {source.name for source in self.script.sources if source_format(source).has_partitions}
+        return {name: frame for name, frame in self.inputs.files.items() if name not in records}
+
     def _build(
         self,
         query: AnalyzedQuery,
@@ -366,7 +377,7 @@ class _Preparation:
         watermarks = spark.readStream.schema(WATERMARKS_SCHEMA).json(pattern)
         compiler = Compiler(
             spark, frames, shard_count(script, spark, recorded and recorded.shards), watermarks,
-            "counted" if self.parsed.late_into is None else "side_output", files=self.inputs.files,
+            "counted" if self.parsed.late_into is None else "side_output", files=self._unread,
             sample_rows=self.options.sample_rows, recovers=True, cache_bytes=cache_bytes(script, spark),
         )  # fmt: skip
         chaining = chain_groups(script, spark, "on") if recorded is None else recorded.operator_chains
@@ -481,7 +492,7 @@ def _inputs(script: Script, spark: SparkSession, storage: Storage, by_spark: Col
         for source in script.sources
         if source.history is not None and source.name in frames
     }
-    return Inputs(frames, find_files(spark, script, {}, by_spark), static, history)
+    return Inputs(frames, find_unread(spark, script, {}, by_spark), static, history)
 
 
 def _others(query: Query) -> Iterator[tuple[str, str | None, Span]]:

@@ -16,6 +16,7 @@ from watersmeet.formats.base import SHOWN
 from watersmeet.locations import mask_secrets
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.nodes import REPEATED_ROWS
+from watersmeet.logical.passes.settings import JSON_IN_WORKERS
 from watersmeet.logical.query import (
     AnalyzedBranch,
     AnalyzedGroup,
@@ -51,7 +52,7 @@ from watersmeet.logical.words import (
     word,
 )
 from watersmeet.operators.explainer import Families, StageExplainer, explainer, facts_as_data
-from watersmeet.physical.columnar import is_columnar, sources_of_columns
+from watersmeet.physical.columnar import holds_records, is_columnar, sources_of_columns
 from watersmeet.physical.identity import digest
 from watersmeet.physical.nodes import (
     SHARDS,
@@ -486,10 +487,17 @@ def _columnar_sources(join: JoinPlan, read: frozenset[str]) -> list[str]:
     scans = [scan for scan in own if scan.source.name in read]
     if not scans:
         return []
-    names = " and ".join(scan.alias for scan in scans)
-    formats = " and ".join(dict.fromkeys(source_format(scan.source).title for scan in scans))
-    remark = f"{names}: Python workers read the {formats} files as columns, because nothing before the join needs Spark"
-    return [f"{remark}; Spark reads files whose values might differ"]
+    remarks: list[str] = []
+    records = [scan for scan in scans if holds_records(scan)]
+    if files := [scan for scan in scans if scan not in records]:
+        formats = " and ".join(dict.fromkeys(source_format(scan.source).title for scan in files))
+        names = " and ".join(scan.alias for scan in files)
+        reason = "because nothing before the join needs Spark; Spark reads files whose values might differ"
+        remarks.append(f"{names}: Python workers read the {formats} files as columns, {reason}")
+    if records:
+        names = " and ".join(scan.alias for scan in records)
+        remarks.append(f"{names}: if {JSON_IN_WORKERS} is on, Python workers decode plain JSON records as columns")
+    return remarks
 
 
 def _chain_facts(join: JoinPlan) -> list[Fact]:

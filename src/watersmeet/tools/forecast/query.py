@@ -26,7 +26,7 @@ from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.operator import END_OF_INPUT, port_names
 from watersmeet.operators.explainer import ForecastFamilies, PortRetention
 from watersmeet.physical import JoinPlan, QueryPlan, join_name, join_plans
-from watersmeet.physical.columnar import is_columnar
+from watersmeet.physical.columnar import holds_records, is_columnar
 from watersmeet.physical.nodes import PortPlan, RelationPlan
 from watersmeet.tools.forecast.inputs import (
     MEASURED,
@@ -187,6 +187,11 @@ def _usable_cores(inputs: ForecastInput, plans: tuple[JoinPlan, ...], rates: lis
     return min(most, 1 / heaviest) if heaviest > 0 else most
 
 
+def _reads_files(port: PortPlan) -> bool:
+    """Whether workers read the files of a side: decoding records costs more."""
+    return is_columnar(port) and not any(holds_records(scan) for scan in port.input.leaves)
+
+
 def _operator(plan: JoinPlan, families: ForecastFamilies, inputs: ForecastInput) -> OperatorForecast:
     # What stands behind a relation, or follows the upserts of a source, goes by the name of its operator.
     retentions = families[getattr(plan.analyzed, "family", plan.operator.name)].forecast(plan)
@@ -203,7 +208,7 @@ def _operator(plan: JoinPlan, families: ForecastFamilies, inputs: ForecastInput)
         # As many results as the slower side has rows, assuming one match per row.
         widths = [_port_width(port, inputs) for port in plan.ports]
         per_row = [
-            costs.per_row(width, columns=is_columnar(port)) for port, width in zip(plan.ports, widths, strict=True)
+            costs.per_row(width, columns=_reads_files(port)) for port, width in zip(plan.ports, widths, strict=True)
         ]
         work = sum(rate.per_second * cost for rate, cost in zip(port_rates, per_row, strict=True))
         work += min(rate.per_second for rate in port_rates) * costs.result

@@ -1,0 +1,161 @@
+"""Records of JSON that workers decode as columns, and those among them that only Spark decodes.
+
+A first worker decodes the plain records of a task and packs them for the exchange. All others it hands on as they came,
+so that Spark decodes these, with everything that it does to malformed ones. A second worker packs what Spark has
+decoded, behind the records that are packed already. Each topic is read once.
+
+This changes the order of rows within a task, so ports for which the order matters are left to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import StructField, StructType
+
+from watersmeet.catalog import Source
+from watersmeet.codec.json_columns import JsonColumns, is_plain_type
+from watersmeet.formats import source_format
+from watersmeet.formats.base import MalformedPolicy
+from watersmeet.formats.records import value_fields
+from watersmeet.schema import normalise_type, quote
+from watersmeet.spark.connectors.malformed import PACKED_RECORD, count_malformed, readable_rows
+from watersmeet.spark.connectors.records import decode_records
+from watersmeet.spark.exchange.columns import Batches, ColumnPipeline
+from watersmeet.spark.exchange.packing import PACKED, PACKED_DDL, PARTITION, Pack
+
+PARTS = ("value", "partition", "offset")
+"""The columns of a record that are read: its value, and its place; its topic, if there may be several."""
+BYTES_WAITING = 16 * 2**20
+"""The bytes of records for Spark that a worker collects at most before it hands them on."""
+_UTC = frozenset({"UTC", "Etc/UTC"})
+_TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
+
+
+def record_decoder(source: Source, frame: DataFrame, schema: pa.Schema) -> JsonColumns | None:
+    """The decoder of columns of a source in workers; None: only Spark can decode them.
+
+    ``frame`` has the declared columns in the types that Spark gives them; ``schema`` the wanted ones, by their names.
+    """
+    conf = frame.sparkSession.conf
+    actual = {field.name: normalise_type(field.dataType.simpleString()) for field in frame.schema}
+    types = {field.name: actual.get(field.name, "") for field in value_fields(source)}
+    is_legacy = str(conf.get(_TIME_PARSER)).upper() == "LEGACY"
+    if is_legacy or not all(map(is_plain_type, types.values())) or not set(schema.names) <= types.keys():
+        return None
+    required = frozenset(field.name for field in value_fields(source) if not field.nullable)
+    if not required <= set(schema.names):
+        return None
+    decoder = JsonColumns(types, schema, required, str(conf.get("spark.sql.session.timeZone")) in _UTC)
+    return decoder if decoder.can_decode() else None
+
+
+@dataclass(frozen=True)
+class RecordPacking:
+    """The way of records to the exchange: ``columns`` of the rows of a leaf, and the pack of its port.
+
+    ``leaf``: the names that the columns have there, the partition among them.
+    """
+
+    decoder: JsonColumns
+    columns: ColumnPipeline
+    pack: Pack
+    leaf: tuple[str, ...]
+
+    def apply(self, source: Source, records: DataFrame, policy: MalformedPolicy, *, with_example: bool) -> DataFrame:
+        """Return the records of the exchange; malformed records are counted and treated as ``policy`` says."""
+        names = self.decoder.schema.names
+        topics = source_format(source).topics
+        topic = topics[0] if len(topics) == 1 else None
+        records = records.select(*PARTS, *([] if topic else ["topic"]))
+        packed = StructField(PACKED_RECORD, StructType.fromDDL(PACKED_DDL))
+        schema = StructType([packed, *(StructField(field.name, field.dataType) for field in records.schema)])
+        packed_records = records.mapInArrow(PackPlainRecords(self, topic), schema)
+        packed_records = packed_records.withColumn("topic", F.lit(topic)) if topic else packed_records
+        opened = decode_records(source, packed_records)
+        rows = readable_rows(count_malformed(source, opened, policy, with_example=with_example))
+        rows = rows.select(*(F.col(quote(name)) for name in (PACKED_RECORD, *names, PARTITION)))
+        named = rows.toDF(*(f"c{n}" for n in range(len(rows.columns))))
+        return named.mapInArrow(PackDecodedRecords(self), PACKED_DDL)
+
+
+@dataclass(frozen=True)
+class PackPlainRecords:
+    """Packs the plain records of a task, and hands the others on; ``topic``: the only one, if it is not a column."""
+
+    packing: RecordPacking
+    topic: str | None
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Pack the records of one map task."""
+        remaining, schema = iter(batches), None
+        for first in remaining:
+            schema = first.schema
+            others: list[pa.RecordBatch] = []
+            rows = self._rows(first, remaining, others)
+            for records in self.packing.pack(self.packing.columns(rows)):
+                yield _with_parts(records, schema)
+            for batch in others:
+                yield _as_records(batch)
+
+    def _rows(
+        self, first: pa.RecordBatch, remaining: Iterator[pa.RecordBatch], others: list[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """The plain rows, until the ``others`` have enough bytes."""
+        batch: pa.RecordBatch | None = first
+        while batch is not None:
+            rows, is_plain = self.packing.decoder.split(batch.column(0))
+            topics = batch.column("topic").cast(pa.string()) if self.topic is None else pa.scalar(self.topic)
+            partitions = pc.binary_join_element_wise(topics, batch.column("partition").cast(pa.string()), "-")
+            if not is_plain.all():
+                others.append(batch.filter(pa.array(~is_plain)))
+                partitions = partitions.filter(pa.array(is_plain))
+            if rows.num_rows:
+                yield _leaf_rows(self.packing, [*rows.columns, partitions])
+            batch = None if sum(part.nbytes for part in others) > BYTES_WAITING else next(remaining, None)
+
+
+@dataclass(frozen=True)
+class PackDecodedRecords:
+    """Packs the rows that Spark has decoded, behind the records that are packed already."""
+
+    packing: RecordPacking
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Pack the rows of one task."""
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            packed = batch.column(0)
+            if packed.null_count < len(packed):
+                columns = zip(packed.drop_null().flatten(), PACKED, strict=True)
+                yield pa.RecordBatch.from_arrays([column.cast(f.type) for column, f in columns], schema=PACKED)
+            if packed.null_count:
+                rows = batch.filter(packed.is_null())
+                waiting.append(_leaf_rows(self.packing, rows.columns[1:]))
+            if sum(rows.nbytes for rows in waiting) > BYTES_WAITING:
+                yield from self.packing.pack(self.packing.columns(iter(waiting)))
+                waiting = []
+        if waiting:
+            yield from self.packing.pack(self.packing.columns(iter(waiting)))
+
+
+def _leaf_rows(packing: RecordPacking, columns: list[pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(columns, names=[*packing.leaf])
+
+
+def _with_parts(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Packed records, each as one value, with NULL for the parts of the records that are in them."""
+    packed = pa.StructArray.from_arrays(records.columns, fields=[*records.schema])
+    columns = [packed, *(pa.nulls(records.num_rows, field.type) for field in schema)]
+    return pa.RecordBatch.from_arrays(columns, names=[PACKED_RECORD, *schema.names])
+
+
+def _as_records(others: pa.RecordBatch) -> pa.RecordBatch:
+    """Records that are not packed, with NULL where packed ones would be."""
+    none = pa.nulls(others.num_rows, pa.struct([*PACKED]))
+    return pa.RecordBatch.from_arrays([none, *others.columns], names=[PACKED_RECORD, *others.schema.names])
