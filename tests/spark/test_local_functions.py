@@ -147,8 +147,8 @@ def expressions() -> Iterator[str]:
             f"timestamp_seconds({name})", f"coalesce({name})", f"{name} BETWEEN {name} AND {name}", f"string({name})",
             f"isnotnull({name})", f"round({name}, -1)", f"array_repeat({name}, 2)", f"unix_seconds({name})",
         )  # fmt: skip
-    yield from listed(OTHERS)
-    yield from listed(TIME_EXPRESSIONS)
+    yield from list_items(OTHERS)
+    yield from list_items(TIME_EXPRESSIONS)
 
 
 OTHERS = """
@@ -209,7 +209,7 @@ array(`t`, `t2`)|struct(`t` AS at).at|if(`b`, `t`, `t2`)
 """Expressions whose values depend on the zone of the session."""
 
 
-def listed(text: str) -> list[str]:
+def list_items(text: str) -> list[str]:
     return [
         part.strip()
         for line in text.strip().splitlines()
@@ -230,7 +230,7 @@ def in_utc(kind: Any) -> pa.DataType:
     return pa.list_(in_utc(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
-def shown(values: pa.Array) -> list[str]:
+def cell_texts(values: pa.Array) -> list[str]:
     return [repr(value) for value in python_values(values.cast(in_utc(values.type)))]
 
 
@@ -246,7 +246,7 @@ def local_cells(text: str, rows: pa.Table) -> tuple[pa.DataType, list[Any]] | No
 
 def _cells(compute: Callable[[pa.Table], pa.Array], rows: pa.Table) -> Iterator[Any]:
     try:
-        yield from shown(compute(rows))
+        yield from cell_texts(compute(rows))
     except (NeedsSparkError, pa.ArrowException, ArithmeticError) as error:
         if rows.num_rows == 1:
             yield None if isinstance(error, NeedsSparkError) else FAILED
@@ -283,7 +283,7 @@ def spark_cells(frame: DataFrame, texts: Sequence[str]) -> list[tuple[pa.DataTyp
     for n in range(len(texts)):
         tried = chosen.column(f"#{n}").combine_chunks()
         tried = tried.chunk(0) if isinstance(tried, pa.ChunkedArray) else tried
-        values = shown(tried.field(0)) if len(tried) else []
+        values = cell_texts(tried.field(0)) if len(tried) else []
         valid = tried.is_valid().to_pylist()
         cells.append(
             (
@@ -302,7 +302,7 @@ def read_calls(expr: Expr) -> Iterator[str]:
 
 
 @pytest.fixture
-def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
+def interpreter_session(spark: SparkSession) -> Iterator[SparkSession]:
     """The session without code generation, which takes minutes for so many columns."""
     settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     before = {name: spark.conf.get(name, None) for name in (*settings, ZONE)}
@@ -318,20 +318,24 @@ def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
 ZONE = "spark.sql.session.timeZone"
 ZONES = {
     "UTC": [*dict.fromkeys(expressions())],
-    "Europe/Berlin": listed(TIME_EXPRESSIONS),
-    **({"America/St_Johns": listed(TIME_EXPRESSIONS), "Asia/Kolkata": listed(TIME_EXPRESSIONS)} if IS_WHOLE else {}),
+    "Europe/Berlin": list_items(TIME_EXPRESSIONS),
+    **(
+        {"America/St_Johns": list_items(TIME_EXPRESSIONS), "Asia/Kolkata": list_items(TIME_EXPRESSIONS)}
+        if IS_WHOLE
+        else {}
+    ),
 }
 
 
-def test_functions_have_the_values_and_types_of_spark(interpreted: SparkSession) -> None:
-    interpreted.conf.set(ZONE, "UTC")
+def test_functions_have_the_values_and_types_of_spark(interpreter_session: SparkSession) -> None:
+    interpreter_session.conf.set(ZONE, "UTC")
     rows = grid(150 if IS_WHOLE else 48)
-    frame = frame_of(interpreted, rows)
+    frame = frame_of(interpreter_session, rows)
     differences: list[Any] = []
     evaluated: set[str] = set()
     for zone, texts in ZONES.items():
-        interpreted.conf.set(ZONE, zone)
-        fixed = {*listed(OTHERS if zone == "UTC" else TIME_EXPRESSIONS)}
+        interpreter_session.conf.set(ZONE, zone)
+        fixed = {*list_items(OTHERS if zone == "UTC" else TIME_EXPRESSIONS)}
         share = [text for n, text in enumerate(texts) if IS_WHOLE or text in fixed or n % 40 == 0]
         with in_session(zone):
             cells = {text: found for text in share if (found := local_cells(text, rows)) is not None}
@@ -340,7 +344,7 @@ def test_functions_have_the_values_and_types_of_spark(interpreted: SparkSession)
         for start in range(0, len(names), 300):
             part = names[start : start + 300]
             for text, expected in zip(part, spark_cells(frame, part), strict=True):
-                differences += [(zone, text, *rest) for rest in differing(cells[text], expected)]
+                differences += [(zone, text, *rest) for rest in differences(cells[text], expected)]
     assert differences == []
     assert evaluated >= (FUNCTIONS.keys() | CHOICES.keys()) - WINDOWS
 
@@ -349,7 +353,7 @@ WINDOWS = {"window", "session_window"}
 """What unfolds rows, and so stands in a projection of its own."""
 
 
-def differing(mine: tuple[pa.DataType, list[Any]], expected: tuple[pa.DataType, list[Any]]) -> Iterator[Any]:
+def differences(mine: tuple[pa.DataType, list[Any]], expected: tuple[pa.DataType, list[Any]]) -> Iterator[Any]:
     """The first difference between the cells of this process and those of Spark."""
     if mine[0] != expected[0]:
         yield mine[0], expected[0]
@@ -368,7 +372,7 @@ def differing(mine: tuple[pa.DataType, list[Any]], expected: tuple[pa.DataType, 
 def test_windows_are_those_of_spark(spark: SparkSession, call: str) -> None:
     rows = pa.table({name: grid(20).column(name) for name in ("t", "c1")})
     unfolded = windows_of_rows(read_structure(call), rows)
-    local = Counter(shown(unfolded.values))
+    local = Counter(cell_texts(unfolded.values))
     frame = frame_of(spark, rows)
     if call.startswith("window"):
         windows = frame.selectExpr(f"{call} AS w")
@@ -376,7 +380,7 @@ def test_windows_are_those_of_spark(spark: SparkSession, call: str) -> None:
         # A session of one row is what a row has before sessions are merged.
         windows = frame.where("`t` IS NOT NULL").groupBy("#row", F.expr(call).alias("w")).count().select("w")
     column = windows.toArrow().column("w").combine_chunks()
-    assert Counter(shown(column.chunk(0) if isinstance(column, pa.ChunkedArray) else column)) == local
+    assert Counter(cell_texts(column.chunk(0) if isinstance(column, pa.ChunkedArray) else column)) == local
 
 
 def test_capital_and_small_letters_are_those_of_spark(spark: SparkSession) -> None:
@@ -395,7 +399,7 @@ def test_numbers_become_the_texts_of_spark(spark: SparkSession) -> None:
     collected = spark.createDataFrame(rows).selectExpr(*(f"{call} AS c{n}" for n, call in enumerate(calls))).toArrow()
     for n, call in enumerate(calls):
         _, cells = local_cells(call, rows) or (None, [])
-        values = shown(collected.column(f"c{n}").combine_chunks())
+        values = cell_texts(collected.column(f"c{n}").combine_chunks())
         pairs = [pair for pair in zip(cells, values, strict=True) if pair[0] is not None]
         assert [one for one, _ in pairs] == [other for _, other in pairs]
         assert len(pairs) > 1000

@@ -155,7 +155,7 @@ def run(spark: SparkSession, text: str, folder: Path, trigger: Trigger) -> list[
     return seen
 
 
-def sent_records(die: random.Random, numbers: range) -> list[Any]:
+def records_to_send(die: random.Random, numbers: range) -> list[Any]:
     """Rows of 50 keys, a second apart; one in seven is odd, and some of these are malformed."""
     sent: list[Any] = []
     for n in numbers:
@@ -183,7 +183,7 @@ def test_a_join_of_topics_is_the_same_with_and_without_workers(spark: SparkSessi
         FROM lefts l LEFT JOIN rights r ON l.id = r.id AND r.at BETWEEN l.at - INTERVAL 3 MINUTES AND l.at;"""
     malformed = {"on": 0, "off": 0}
     die = random.Random(5)
-    halves = [{side: sent_records(die, numbers) for side in sides} for numbers in (range(200), range(200, 400))]
+    halves = [{side: records_to_send(die, numbers) for side in sides} for numbers in (range(200), range(200, 400))]
     triggers: tuple[Trigger, ...] = ("available_now", "end")
     for number, (half, trigger) in enumerate(zip(halves, triggers, strict=True)):
         for side, sent in half.items():

@@ -206,6 +206,11 @@ class OverOperator(StreamOperator):
         return function_types(self.functions, schemas[0])
 
     @property
+    def aggregates(self) -> tuple[FrameFunction, ...]:
+        """The columns that it computes itself, which have canonical names in identities."""
+        return self.functions
+
+    @property
     def ports_in_arrival_order(self) -> frozenset[int]:
         """The only port: rows of one time are in the order of their arrival."""
         return frozenset({0})
@@ -316,6 +321,11 @@ class TableOverOperator(StreamOperator):
     def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
         """The types of the functions, from those of the arriving rows, and that of a weight."""
         return (*function_types(self.functions, schemas[0]), pa.int64())
+
+    @property
+    def aggregates(self) -> tuple[FrameFunction, ...]:
+        """The columns that it computes itself, which have canonical names in identities."""
+        return self.functions
 
     @property
     def ports_in_arrival_order(self) -> frozenset[int]:
