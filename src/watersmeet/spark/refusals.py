@@ -13,7 +13,7 @@ from watersmeet.errors import Place, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import format_names
 from watersmeet.formats.kafka import Topics
 from watersmeet.formats.packages import CONNECTORS, connector_of
-from watersmeet.locations import local_path
+from watersmeet.locations import StorageError, local_path
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.private.jvm import death_of, root_cause
 
@@ -125,6 +125,8 @@ def storage_failure(text: str) -> WatersmeetError | None:
 
 def start_failure(query: str, sink: Sink, place: Place | None, error: Exception) -> WatersmeetError:
     """The refusal of a query that Spark does not start: for the options of its sink, or for whatever else it says."""
+    if isinstance(error, StorageError):
+        return refuse("STORAGE_UNREACHABLE", reason=str(error.strerror).rstrip("."))
     unreachable = storage_failure(str(error))
     if unreachable is not None:
         return unreachable
@@ -148,10 +150,12 @@ _SILENT_STORAGE = re.compile(
     r"(?:ConnectException|ConnectTimeoutException|HttpHostConnectException|NoRouteToHostException|UnknownHostException"
     r"|SocketTimeoutException|SafeModeException|StandbyException|RetriableException|ConnectionTimeoutException"
     r"|AWSApiCallTimeoutException|AWSServiceThrottledException|AWSStatus5\d\dException|ServiceUnavailable"
-    r"|End of File Exception between|Call From \S+ to \S+ failed)\b"
+    r"|Name node is in safe mode|End of File Exception between|Call From \S+ to \S+ failed)\b"
 )
 """Errors of Hadoop's file systems whose servers do not answer, or do not serve yet."""
-_FILE_SYSTEM = re.compile(r"org\.apache\.hadoop\.(?:fs|hdfs|ipc|net)\.|wiki\.apache\.org/hadoop/|\bStorageError\b")
+_FILE_SYSTEM = re.compile(
+    r"org\.apache\.hadoop\.(?:fs|hdfs|ipc|net)\.|wiki\.apache\.org/hadoop/|Zero blocklocations|\bStorageError\b"
+)
 _OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified|does not support", re.IGNORECASE)
 _ABSENT_TOPIC = re.compile(r"UnknownTopicOrPartitionException|Topic (?P<topic>\S+) not present in metadata")
 _SILENT_DATABASE = ("java.net.", "FAILED_JDBC.CONNECTION")

@@ -43,6 +43,7 @@ MORE = "For more details see:  http://wiki.apache.org/hadoop/"
 TEXTS = {
     f'End of File Exception between local host is: "a"; destination host is: "b":8020; {MORE}': True,
     f"Call From a to b:8020 failed on connection exception: java.net.ConnectException: refused; {MORE}": True,
+    "Zero blocklocations for /shop/checkpoints/joined/metadata. Name node is in safe mode.": True,
     "java.io.EOFException\n\tat org.apache.hadoop.fs.FSDataInputStream.readFully": False,
     "java.net.ConnectException: Connection refused\n\tat org.postgresql.Driver.connect": False,
 }
