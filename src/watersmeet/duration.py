@@ -193,6 +193,15 @@ _UNKNOWN = 26 * HOUR
 """Between -12 and +14 hours: no zone has ever moved further."""
 
 
+def is_fixed_zone(zone: str) -> bool:
+    """Whether a zone is written as one offset from UTC.
+
+    >>> is_fixed_zone("UTC"), is_fixed_zone("+02:00"), is_fixed_zone("Europe/Berlin")
+    (True, True, False)
+    """
+    return _FIXED.fullmatch(zone.strip()) is not None
+
+
 @cache
 def largest_shift(zone: str) -> int:
     """The largest difference between two offsets of a zone, in microseconds; 0: every day has 24 hours.
@@ -202,7 +211,7 @@ def largest_shift(zone: str) -> int:
     >>> largest_shift("Europe/Berlin") >= HOUR, largest_shift("Pacific/Apia") > 24 * HOUR
     (True, True)
     """
-    if _FIXED.fullmatch(zone.strip()):
+    if is_fixed_zone(zone):
         return 0
     try:
         rules = ZoneInfo(zone.strip())

@@ -193,3 +193,15 @@ def test_a_watermark_that_is_far_behind_is_not_cut_off_where_it_is_narrow() -> N
     lines = table(FIRST, LATER, now=EIGHT + hours * 3600.0, width=50)
     assert not any("…" in line for line in lines)
     assert any("o.order_time" in line for line in lines)
+
+
+def test_a_phase_is_shown_until_its_query_starts_again() -> None:
+    display = ProgressDisplay(Format.text, Console(file=io.StringIO()))
+    display.show(Progress("joined", 0, 10, phase="history"))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(progress_table(display.totals, time.time(), 100))
+    display.start("joined")
+    display.start("other")
+    console.print(progress_table(display.totals, time.time(), 100))
+    before, after = console.file.getvalue().split("joined")[1:]  # pyright: ignore[reportAttributeAccessIssue]
+    assert before.startswith(" (history)") and not after.startswith(" (")

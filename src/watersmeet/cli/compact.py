@@ -51,7 +51,7 @@ def compact_project(path: Path, sink: str | None, sizes: tuple[float, float], cl
     with lock_storage(storage, "alone"):
         checkpoints = checkpoints_at(storage)
         for target in _select_sinks(script.sinks, sink):
-            reason = _obstacle(target, script.sources, spark)
+            reason = _obstacle(target, script.sources, spark, is_connect=cluster.remote is not None)
             done = -1 if reason else _last_committed(folder_of_sink(target, spark), target.format, checkpoints)
             reason = reason or ("this storage has no checkpoint of the query that writes it" if done is None else None)
             if reason is not None and sink is not None:
@@ -86,7 +86,9 @@ def _select_sinks(sinks: Sequence[Sink], name: str | None) -> list[Sink]:
     return matches
 
 
-def _obstacle(sink: Sink, sources: Sequence[Source], spark: Callable[[], SparkSession]) -> str | None:
+def _obstacle(
+    sink: Sink, sources: Sequence[Source], spark: Callable[[], SparkSession], *, is_connect: bool
+) -> str | None:
     """The reason why the files of a sink must stay as they are; None: they can be merged."""
     from watersmeet.spark.connectors.compaction import COLUMNAR, TEXT, folder_of_sink
     from watersmeet.spark.connectors.files import LOG
@@ -96,8 +98,8 @@ def _obstacle(sink: Sink, sources: Sequence[Source], spark: Callable[[], SparkSe
     folder = local_path(options.get(PATH, ""))
     if not format_.has_files or not folder:
         return "it is not a folder of files"
-    if has_scheme(folder):
-        return "its folder is not on this machine"
+    if has_scheme(folder) and is_connect:
+        return "its folder is not on this machine, and Spark Connect does not reach it"
     if sink.format.lower() not in (*TEXT, *COLUMNAR):
         return f"files of {sink.format.lower()} are not merged"
     if format_.changes is not None:

@@ -6,7 +6,7 @@ import io
 import json
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from types import TracebackType
 
 import typer
@@ -62,6 +62,12 @@ class ProgressDisplay:
         self._waiting.wait_for(subject)
         if self._live is None:
             typer.echo(f"{subject} ...", err=True)
+
+    def start(self, query: str) -> None:
+        """Forget the phase of a query that starts: it is that of its batches from now on."""
+        totals = self.totals.get(query)
+        if totals is not None and totals.last is not None:
+            self.totals[query] = replace(totals, last=replace(totals.last, phase=""))
 
     def show(self, progress: Progress) -> None:
         """Take in one batch."""

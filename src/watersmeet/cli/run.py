@@ -279,6 +279,11 @@ def run_opened(
     from watersmeet.spark.run.running import run_script
 
     observers = RunObservers.of(opened, spark, storage, metrics or MetricsRegistry(), (board.show, page_hooks.take))
+
+    def note_start(query: str) -> None:
+        board.start(query)
+        observers.start(query)
+
     with defer_interruptions() as noted:
         try:
             run_script(
@@ -297,7 +302,7 @@ def run_opened(
                 ),
                 listeners=watching.Listeners(
                     on_progress=observers.show,
-                    on_start=observers.start,
+                    on_start=note_start,
                     on_failure=observers.fail,
                     on_life=observers.metrics.record_activity,
                     on_end=observers.end,

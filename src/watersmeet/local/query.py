@@ -10,7 +10,6 @@ state of one shard in memory.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
@@ -31,16 +30,18 @@ from watersmeet.local.cells import (
     step_by_definition,
     to_signed_rows,
 )
-from watersmeet.local.values import (
-    casts_as_spark,
-    check_types,
+from watersmeet.local.functions import (
+    WINDOW,
     collation_columns,
-    evaluate_on_spark,
+    find_window,
     has_spark_evaluator,
     is_true,
+    structure_of,
     value_of,
+    windows_of_rows,
     with_collated,
 )
+from watersmeet.local.values import check_types
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.passes.comparisons import is_collated
 from watersmeet.operators.core.changes import OP, WEIGHT, row_codes
@@ -51,7 +52,6 @@ from watersmeet.operators.core.routing import code_of, is_hashable, null_key_col
 from watersmeet.operators.core.watermarks import PARTITION as OF_PARTITION
 from watersmeet.operators.core.watermarks import watermark_behind
 from watersmeet.physical import (
-    Computed,
     JoinPlan,
     LateralPlan,
     PortPlan,
@@ -63,7 +63,6 @@ from watersmeet.physical import (
     ViewPlan,
     WatermarkLag,
 )
-from watersmeet.schema import arrow_type
 
 
 class MemoryStore:
@@ -185,9 +184,6 @@ def _merge_emissions(operator: StreamOperator, to_all: frozenset[int], emissions
     )
 
 
-_CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
-
-
 @dataclass(frozen=True)
 class BatchOutput:
     """The output of a relation in one batch: its rows and watermarks, and the side outputs and report of the last join.
@@ -302,7 +298,7 @@ def _select_columns(rows: pa.Table, positions: list[int], names: list[str]) -> p
 
 def _project_view(plan: ViewPlan, frame: LocalFrame) -> LocalFrame:
     """The columns of a view as ``alias.column``, and its watermarks under their outer names."""
-    frame = frame.filter(plan.where)
+    frame = _unfold_windows(plan, frame.filter(plan.where))
     positions = pa.array(np.where(frame.keep, np.cumsum(frame.keep) - 1, 0), mask=~frame.keep)
     columns: dict[str, pa.Array] = {}
     for output, name in zip(plan.outputs, plan.columns, strict=True):
@@ -355,18 +351,31 @@ def _explode(plan: LateralPlan, frame: LocalFrame) -> LocalFrame:
     value = value_of(plan.array, frame.live_rows)
     if not pa.types.is_list(value.type):
         value = pa.nulls(len(value), pa.list_(pa.null()))
+    return _unfold(frame, value, f"{plan.alias}.{plan.alias}").filter(plan.filters)
+
+
+def _unfold(frame: LocalFrame, lists: pa.ListArray, name: str) -> LocalFrame:
+    """The frame with a row for each element of the list of a live row, which is a column of that name."""
     lengths, starts = (np.zeros(frame.rows.num_rows, np.int64) for _ in range(2))
-    lengths[frame.keep] = pc.list_value_length(value).fill_null(0).to_numpy(zero_copy_only=False)
-    starts[frame.keep] = value.offsets.to_numpy()[:-1]
+    lengths[frame.keep] = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+    starts[frame.keep] = lists.offsets.to_numpy()[:-1]
     counts = np.maximum(lengths, 1)
     places = np.repeat(np.arange(frame.rows.num_rows, dtype=np.int64), counts)
     within = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
     some = lengths[places] > 0
-    elements = value.values.take(pa.array(starts[places] + within, pa.int64(), mask=~some))
+    elements = lists.values.take(pa.array(starts[places] + within, pa.int64(), mask=~some))
     keep = frame.keep[places]
-    rows = frame.rows.take(pa.array(places, pa.int64()))
-    rows = rows.append_column(f"{plan.alias}.{plan.alias}", elements)
-    return replace(frame, rows=rows, keep=keep).restrict(some[keep]).filter(plan.filters)
+    rows = frame.rows.take(pa.array(places, pa.int64())).append_column(name, elements)
+    return replace(frame, rows=rows, keep=keep).restrict(some[keep])
+
+
+def _unfold_windows(plan: ViewPlan, frame: LocalFrame) -> LocalFrame:
+    """The frame with a row for each window of a row, if the columns of a view are windows."""
+    for output in plan.outputs:
+        call = find_window(structure_of(output.expr))
+        if call is not None:
+            return _unfold(frame, windows_of_rows(call, frame.live_rows), WINDOW)
+    return frame
 
 
 class LocalQuery:
@@ -529,7 +538,7 @@ def prepare_port(port: PortPlan, frame: LocalFrame) -> pa.Table:
     extra = [name for name in (ROW,) if name in rows.column_names]
     table = rows.select([*port.columns, *position, *extra])
     for computed in port.computed:
-        table = table.append_column(computed.name, _compute_column(computed, rows))
+        table = table.append_column(computed.name, value_of(computed.expr, rows, computed.template))
     if port.dead is not None:
         alive = np.ones(rows.num_rows, np.bool_)
         for predicate in port.predicates:
@@ -538,16 +547,6 @@ def prepare_port(port: PortPlan, frame: LocalFrame) -> pa.Table:
     if port.hashed:
         table = table.append_column(str(port.code), pa.array(key_codes(table, port.hashed)))
     return table
-
-
-def _compute_column(computed: Computed, rows: pa.Table) -> pa.Array:
-    value = value_of(computed.expr, rows)
-    if computed.template == "{}":
-        return value
-    cast_ = _CAST.fullmatch(computed.template)
-    if cast_ is None or not casts_as_spark(value.type, arrow_type(cast_[1])):
-        return evaluate_on_spark(computed.sql(), rows)
-    return value.cast(arrow_type(cast_[1]))
 
 
 def _where(rows: pa.Table, parts: tuple[Expr, ...]) -> pa.Table:

@@ -1,46 +1,424 @@
-"""Expressions over the rows of a table, in the process: what the kernel's evaluator knows, and a few things besides.
+"""Types and numbers as Spark has them: in which type two values compare, arithmetic, rounding.
 
-These are fields of structs, casts of whole numbers, event-time windows that follow one another, and those of sources in
-``TABLE(...)``. All else that Spark would compute raises `NeedsSparkError`, so that nothing is ever computed otherwise
-than Spark does.
-
-Spark casts where two types differ. Where Arrow would not give the same values, or where the result depends on Spark's
-settings (ANSI mode, time zone), the expression is left to Spark.
+Below that, conditions across the sides of a join, which its kernel computes: Spark casts where two types differ. Where
+the kernel would not give the same values, the condition is left to Spark.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal, localcontext
+from functools import partial
+from math import copysign, fmod, isfinite, nan, sqrt
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.duration import largest_shift, parse_duration
+from watersmeet.duration import DAY, largest_shift
+from watersmeet.local.casts import (
+    BIGINT,
+    DIGITS,
+    DOUBLE,
+    INT,
+    INTEGERS,
+    LONGEST,
+    MONTHS,
+    TEXT,
+    TIME,
+    Evaluator,
+    Values,
+    by_value,
+    cast,
+    common_type,
+    decimal_of,
+    is_number,
+    local_micros,
+    map_values,
+    precision_of,
+    round_digits,
+    session_zone,
+    skip_nulls,
+)
 from watersmeet.local.cells import NeedsSparkError
-from watersmeet.logical.expressions import Expr, Reference, windows_in
-from watersmeet.operators.core.condition import Apply, ColumnRef, Columns, Condition, Constant, evaluate, holds
-from watersmeet.physical.ports import plain_condition
-from watersmeet.schema import arrow_type
+from watersmeet.local.times import shift_days, shift_months
+from watersmeet.logical.expressions import Expr
+from watersmeet.operators.core import condition as conditions
+from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, evaluate
+
+
+def _compare(expr: Expr, values: Values) -> pa.Array:
+    left, right = values
+    kind = common_type([left.type, right.type])
+    if pa.types.is_map(kind) or (pa.types.is_nested(kind) and expr.op not in ("=", "<=>", "<>")):
+        raise NeedsSparkError(expr.sql())
+    operands = [cast(value, kind) for value in (left, right)]
+    if pa.types.is_boolean(kind) and expr.op not in ("=", "<=>", "<>"):
+        operands = [value.cast(pa.int8()) for value in operands]
+    return conditions.compare(expr.op, *operands)  # type: ignore[arg-type]
+
+
+def _arithmetic(expr: Expr, values: Values, symbol: str = "") -> pa.Array:
+    symbol = symbol or (expr.text.lower() if expr.op == "call" else expr.op)
+    left, right = values
+    if is_number(left.type) and is_number(right.type):
+        return _compute(symbol, *_as_numbers(symbol, expr, left, right), expr)
+    for value, other in ((left, right), (right, left)):
+        if is_number(value.type) and (pa.types.is_null(other.type) or other.type == TEXT):
+            kind = value.type if pa.types.is_null(other.type) else common_type([value.type, TEXT])
+            return _compute(symbol, *_as_numbers(symbol, expr, cast(left, kind), cast(right, kind)), expr)
+    return _time_arithmetic(symbol, expr, left, right)
+
+
+def _as_numbers(symbol: str, expr: Expr, left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Both operands as Spark widens them; decimals keep their own precision."""
+    kinds = (left.type, right.type)
+    if any(map(pa.types.is_decimal, kinds)) and not any(map(pa.types.is_floating, kinds)):
+        left, right = (
+            value if pa.types.is_decimal(value.type) else cast(value, pa.decimal128(_digits(arg, value.type), 0))
+            for arg, value in zip(expr.args, (left, right), strict=True)
+        )
+        return left, right
+    kind = DOUBLE if symbol == "/" else common_type(kinds)
+    return cast(left, kind), cast(right, kind)
+
+
+def _digits(expr: Expr, kind: Any) -> int:
+    """The digits of an integer beside a decimal: those that a literal has, or those of its type."""
+    literal = expr.args[0] if expr.op == "negate" else expr
+    return len(str(abs(int(literal.value or 0)))) if literal.op == "literal" else DIGITS[kind.bit_width]
+
+
+_OVER_INTEGERS: Mapping[str, Callable[..., pa.Array]] = {
+    "+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked,
+}  # fmt: skip
+
+
+def _compute(symbol: str, left: pa.Array, right: pa.Array, expr: Expr) -> pa.Array:
+    """Two numbers of one kind."""
+    if pa.types.is_decimal(left.type):
+        return _decimals(symbol, left, right)
+    if symbol in ("/", "%", "div"):
+        zero = pc.fill_null(pc.equal(right, pa.scalar(0).cast(right.type)), False)
+        if pc.any(pc.and_(zero, left.is_valid())).as_py():
+            raise ZeroDivisionError(f"division by zero in {expr.sql()}")
+        right = pc.if_else(zero, None, right)
+    if symbol in _OVER_INTEGERS:
+        if pa.types.is_floating(left.type):
+            return _OVER_FLOATS[symbol](left, right)
+        return _OVER_INTEGERS[symbol](left, right)
+    if symbol == "/":
+        return pc.divide(left, right)
+    if symbol == "div":
+        if pa.types.is_floating(left.type):
+            raise NeedsSparkError(expr.sql())
+        return pc.divide_checked(left.cast(BIGINT), right.cast(BIGINT))
+    if pa.types.is_floating(left.type):
+        if left.type != DOUBLE:
+            raise NeedsSparkError(expr.sql())
+        return map_values(lambda a, b: fmod(a, b) if isfinite(a) else float("nan"), DOUBLE, left, right)
+    return map_values(lambda a, b: int(copysign(1, a)) * (abs(a) % abs(b)), left.type, left, right)
+
+
+_OVER_FLOATS: Mapping[str, Callable[..., pa.Array]] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
+
+
+def _decimals(symbol: str, left: pa.Array, right: pa.Array) -> pa.Array:
+    """Two decimals, in the type of Spark's result: beyond 38 digits it gives up digits behind the point, down to 6."""
+    (p, s), (q, t) = precision_of(left.type), precision_of(right.type)
+    match symbol:
+        case "*":
+            precision, scale = p + q + 1, s + t
+        case "/":
+            scale = max(6, s + q + 1)
+            precision = p - s + t + scale
+        case "%":
+            scale = max(s, t)
+            precision = min(p - s, q - t) + scale
+        case "div":
+            precision, scale = max(p - s + t, 1), 0
+        case _:
+            scale = max(s, t)
+            precision = max(p - s, q - t) + scale + 1
+    if precision > LONGEST:
+        precision, scale = LONGEST, max(LONGEST - (precision - scale), min(scale, 6))
+    kind = BIGINT if symbol == "div" else pa.decimal128(precision, scale)
+
+    def value(a: Decimal, b: Decimal) -> Any:
+        if symbol in ("/", "%", "div") and not b:
+            raise ZeroDivisionError(f"{a} {symbol} {b}")
+        with localcontext(prec=120):
+            match symbol:
+                case "*":
+                    return decimal_of(a * b, kind)
+                case "/":
+                    # Spark divides to 39 digits behind the point first.
+                    return decimal_of((a / b).quantize(Decimal(1).scaleb(-39), ROUND_HALF_UP), kind)
+                case "%":
+                    return decimal_of(a % b, kind)
+                case "div":
+                    return int(a / b)
+                case _:
+                    return decimal_of(a + b if symbol == "+" else a - b, kind)
+
+    return map_values(value, kind, left, right)
+
+
+def _negate(expr: Expr, values: Values) -> pa.Array:
+    (value,) = values
+    if pa.types.is_decimal(value.type) or pa.types.is_floating(value.type):
+        return pc.negate(_as_short(value))
+    if value.type in INTEGERS or pa.types.is_duration(value.type):
+        return pc.negate_checked(value)
+    raise NeedsSparkError(expr.sql())
+
+
+_DAYS = re.compile(r"INTERVAL\s+'?[^a-zA-Z]*'?\s*(?:DAY|WEEK)S?", re.IGNORECASE)
+
+
+def _time_arithmetic(  # noqa: PLR0911 - one case per pair of types
+    symbol: str, expr: Expr, left: pa.Array, right: pa.Array
+) -> pa.Array:
+    """Sums and differences of times, dates, intervals and numbers."""
+    one, other = (_kind_of(value.type) for value in (left, right))
+    match one, symbol, other:
+        case ("date" | "time", "+" | "-", "months"):
+            number = _months(right)
+            return shift_months(left, number if symbol == "+" else pc.negate_checked(number))
+        case ("months", "+", "date" | "time"):
+            return shift_months(right, _months(left))
+        case ("date", "+" | "-", "integer"):
+            return shift_days(left, right if symbol == "+" else pc.negate_checked(right.cast(INT)))
+        case ("integer", "+", "date"):
+            return shift_days(right, left)
+        case ("date", "-", "date"):
+            return pc.multiply(pc.subtract(left.cast(INT).cast(BIGINT), right.cast(INT).cast(BIGINT)), DAY).cast(
+                pa.duration("us")
+            )
+        case ("time", "-", "time") if left.type == right.type:
+            return pc.subtract_checked(local_micros(left), local_micros(right)).cast(pa.duration("us"))
+        case ("time" | "date", "+" | "-", "interval"):
+            return _add_interval(expr.args[1], left, right if symbol == "+" else pc.negate_checked(right))
+        case ("interval", "+", "time" | "date"):
+            return _add_interval(expr.args[0], right, left)
+        case ("interval", "+" | "-", "interval"):
+            return _OVER_INTEGERS[symbol](left.cast(BIGINT), right.cast(BIGINT)).cast(pa.duration("us"))
+        case ("interval", "*", "integer") | ("integer", "*", "interval"):
+            return pc.multiply_checked(left.cast(BIGINT), right.cast(BIGINT)).cast(pa.duration("us"))
+        case _:
+            raise NeedsSparkError(expr.sql())
+
+
+def _months(intervals: pa.Array) -> pa.Array:
+    return pa.array([None if one is None else one.months for one in intervals.to_pylist()], BIGINT)
+
+
+def _kind_of(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return "time"
+    if pa.types.is_date(kind):
+        return "date"
+    if kind == MONTHS:
+        return "months"
+    return "interval" if pa.types.is_duration(kind) else "integer" if kind in INTEGERS else "other"
+
+
+def _add_interval(expr: Expr, times: pa.Array, intervals: pa.Array) -> pa.Array:
+    """Times plus intervals, whose whole days are calendar days of the session's zone."""
+    if pa.types.is_date(times.type):
+        if expr.op != "interval":
+            raise NeedsSparkError(f"a date and {expr.sql()}")
+        if _DAYS.fullmatch(expr.text):
+            return shift_days(times, pc.divide(intervals.cast(BIGINT), DAY))
+        times = cast(times, TIME)
+    micros = intervals.cast(BIGINT)
+    days = pc.divide(micros, DAY)
+    return shift_days(times, days, pc.subtract(micros, pc.multiply(days, DAY)))
+
+
+def _abs(expr: Expr, values: Values) -> pa.Array:
+    (value,) = values
+    if not is_number(value.type):
+        raise NeedsSparkError(expr.sql())
+    return pc.abs_checked(_as_short(value))
+
+
+def _as_short(value: pa.Array) -> pa.Array:
+    """A column whose decimals have no more digits than Scala keeps where it changes a sign."""
+    if pa.types.is_decimal(value.type) and value.type.precision > _LONGEST_OF_SCALA:
+        most = Decimal(10) ** (_LONGEST_OF_SCALA - value.type.scale)
+        if any(number is not None and abs(number) >= most for number in value.to_pylist()):
+            raise NeedsSparkError(f"the sign of {value.type}")
+    return value
+
+
+_LONGEST_OF_SCALA = 34
+
+
+def _round(expr: Expr, values: Values) -> pa.Array:
+    """``round(x)`` and ``round(x, scale)``, whose scale is a constant."""
+    numbers, scale = values[0], _constant_of(expr.args[1]) if len(expr.args) == 2 else 0
+    if not isinstance(scale, int) or len(expr.args) > 2:
+        raise NeedsSparkError(expr.sql())
+    kind: Any = numbers.type
+    if kind in INTEGERS and scale >= 0:
+        return numbers
+    if pa.types.is_decimal(kind):
+        whole = kind.precision - kind.scale + 1
+        new = max(min(kind.scale, scale), 0)
+        precision = max(whole, -scale + 1) if scale < 0 else whole + new
+        kind = pa.decimal128(min(precision, LONGEST), new)
+        step = Decimal(1).scaleb(-min(scale, new) if scale < 0 else -new)
+        return map_values(lambda number: decimal_of(_half_up(number, step), kind), kind, numbers)
+    if pa.types.is_floating(kind):
+        step = Decimal(1).scaleb(-scale)
+        return map_values(partial(_round_double, step), kind, numbers)
+    raise NeedsSparkError(expr.sql())
+
+
+def _constant_of(expr: Expr) -> Any:
+    if expr.op == "negate" and isinstance(expr.args[0].value, int):
+        return -expr.args[0].value
+    return expr.value if expr.op == "literal" else None
+
+
+def _half_up(number: Decimal, step: Decimal) -> Decimal:
+    with localcontext(prec=800):
+        return number.quantize(step, ROUND_HALF_UP)
+
+
+def _round_double(step: Decimal, number: float) -> float:
+    # -0.0 becomes 0.0.
+    return float(round_digits(number, lambda digits: _half_up(digits, step))) + 0.0 if isfinite(number) else number
+
+
+def _whole(rounding: str, expr: Expr, values: Values) -> pa.Array:
+    """``floor`` or ``ceil``."""
+    if len(values) != 1:
+        raise NeedsSparkError(expr.sql())
+    (numbers,) = values
+    kind: Any = numbers.type
+    if kind in INTEGERS:
+        return numbers.cast(BIGINT)
+    if pa.types.is_decimal(kind):
+        whole = kind if kind.scale == 0 else pa.decimal128(min(kind.precision - kind.scale + 1, LONGEST), 0)
+        return map_values(lambda number: decimal_of(number.to_integral_value(rounding), whole), whole, numbers)
+    if not pa.types.is_floating(kind):
+        raise NeedsSparkError(expr.sql())
+
+    def number_of(number: float) -> int:
+        if number != number:
+            return 0
+        whole = Decimal(number).to_integral_value(rounding) if isfinite(number) else Decimal(2**64)
+        if not -(2**63) <= whole < 2**63:
+            raise ArithmeticError(f"{number} does not fit a BIGINT")
+        return int(whole)
+
+    return map_values(number_of, BIGINT, numbers)
+
+
+def _sign(expr: Expr, values: Values) -> pa.Array:
+    (value,) = values
+    if not is_number(value.type) or pa.types.is_decimal(value.type):
+        raise NeedsSparkError(expr.sql())
+    return map_values(
+        lambda number: number if number != number or number == 0 else copysign(1.0, number), DOUBLE, cast(value, DOUBLE)
+    )
+
+
+def _extreme(operator: str, expr: Expr, values: Values) -> pa.Array:
+    """``greatest`` or ``least``: NULLs do not count, and NaN is the greatest number."""
+    kind = common_type(value.type for value in values)
+    if len(values) < 2 or pa.types.is_nested(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        raise NeedsSparkError(expr.sql())
+    best, *others = (cast(value, kind) for value in values)
+    for other in others:
+        is_better = pc.or_(best.is_null(), pc.fill_null(conditions.compare(operator, other, best), False))  # type: ignore[arg-type]
+        if pa.types.is_floating(kind) and _differ_in_sign_of_zero(best, other):
+            raise NeedsSparkError("which of 0.0 and -0.0 is greater")
+        best = pc.if_else(is_better, other, best)
+    return best
+
+
+def _differ_in_sign_of_zero(left: pa.Array, right: pa.Array) -> bool:
+    first, second = (pc.fill_null(value, 1).to_numpy(zero_copy_only=False) for value in (left, right))
+    return bool(((first == 0) & (second == 0) & (np.signbit(first) != np.signbit(second))).any())
+
+
+def _pmod(expr: Expr, values: Values) -> pa.Array:
+    kind = common_type(value.type for value in values)
+    if kind not in (INT, BIGINT):
+        raise NeedsSparkError(expr.sql())
+
+    def rest(a: int, b: int) -> int:
+        if b <= 0:
+            raise ZeroDivisionError("pmod by zero") if b == 0 else NeedsSparkError(expr.sql())
+        return a % b
+
+    return map_values(rest, kind, *(cast(value, kind) for value in values))
+
+
+def _try(symbol: str, expr: Expr, values: Values) -> pa.Array:
+    """An operator that gives NULL where it fails; its arguments may still fail."""
+    try:
+        return _arithmetic(expr, values, symbol)
+    except (ArithmeticError, pa.ArrowInvalid):
+        size = len(values[0])
+        if size == 1:
+            return pa.nulls(1, _arithmetic(expr, [value.slice(0, 0) for value in values], symbol).type)
+        parts = ((0, size // 2), (size // 2, size))
+        return pa.concat_arrays(
+            [_try(symbol, expr, [value.slice(start, end - start) for value in values]) for start, end in parts]
+        )
+
+
+def _isnan(expr: Expr, values: Values) -> pa.Array:
+    (value,) = values
+    if not pa.types.is_floating(value.type):
+        raise NeedsSparkError(expr.sql())
+    return pc.fill_null(pc.is_nan(value), False)
+
+
+NUMBERS: Mapping[str, Evaluator] = {
+    **dict.fromkeys(("=", "<=>", "<>", "<", "<=", ">", ">="), skip_nulls(_compare)),
+    **dict.fromkeys(("+", "-", "*", "/", "%", "div"), skip_nulls(_arithmetic)),
+    "mod": partial(_arithmetic, symbol="%"),
+    "negate": _negate,
+    "negative": _negate,
+    "try_add": partial(_try, "+"),
+    "try_subtract": partial(_try, "-"),
+    "try_multiply": partial(_try, "*"),
+    "try_divide": partial(_try, "/"),
+    "try_mod": partial(_try, "%"),
+    "pmod": _pmod,
+    "abs": _abs,
+    "round": _round,
+    "floor": partial(_whole, ROUND_FLOOR),
+    "ceil": partial(_whole, ROUND_CEILING),
+    "ceiling": partial(_whole, ROUND_CEILING),
+    "sign": _sign,
+    "signum": _sign,
+    "sqrt": by_value(DOUBLE, lambda number: sqrt(number) if number >= 0 else nan, DOUBLE),
+    "isnan": _isnan,
+    "greatest": partial(_extreme, ">"),
+    "least": partial(_extreme, "<"),
+}
+"""Operators and functions of numbers, and comparisons of any values."""
+
 
 TypeOf = Callable[[str], pa.DataType]
 """The type of a column."""
 
+
 _EXACT_AS_FLOAT = 2**24
 """Integers up to this one are the same as FLOAT, so that it does not matter whether Spark compares FLOAT or DOUBLE."""
+
+
 _EXACT_AS_DOUBLE = 15
 """Decimals of so many digits become the same double wherever they are cast."""
-_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-"""The digits that Spark gives to integers of this many bits in decimal arithmetic."""
-_LONGEST = 38
 
 
 def check_types(condition: Condition, types: TypeOf) -> None:
@@ -66,8 +444,8 @@ def compares_as_spark(left: pa.DataType, right: pa.DataType) -> bool:
     """
     if left == right or pa.types.is_null(left) or pa.types.is_null(right):
         return True
-    if _is_number(left) and _is_number(right):
-        return _is_exact(left, right) and _is_exact(right, left) and _digits(left, right) <= _LONGEST
+    if is_number(left) and is_number(right):
+        return _is_exact(left, right) and _is_exact(right, left) and _common_digits(left, right) <= LONGEST
     # Between DATE and TIMESTAMP lies the time zone of the session.
     times = [kind for kind in (left, right) if pa.types.is_date32(kind) or pa.types.is_timestamp(kind)]
     return len(times) == 2 and all(pa.types.is_date32(kind) or kind.tz is None for kind in times)
@@ -86,7 +464,7 @@ def _type_of(condition: Condition, types: TypeOf) -> pa.DataType:
             return pa.bool_()
         case Apply("+" | "-" | "*" | "/" | "%" | "negate" as operator, args):
             kinds = [_type_of(arg, types) for arg in args]
-            if _CLOCKS_MOVE.get():
+            if largest_shift(session_zone()) > 0:
                 _check_days(operator, args, kinds)
             return _result_type(operator, kinds)
         case Apply(operator, args):
@@ -108,7 +486,7 @@ def _check_days(operator: str, args: Iterable[Condition], kinds: list[pa.DataTyp
 def _result_type(operator: Any, kinds: list[pa.DataType]) -> pa.DataType:
     """The type of a sum, a product and so on."""
     words = f"`{operator}` of {' and '.join(map(str, kinds))}"
-    if len(kinds) == 2 and all(map(_is_number, kinds)):
+    if len(kinds) == 2 and all(map(is_number, kinds)):
         left, right = kinds
         # The definitions compute with doubles.
         is_single = pa.types.is_float32(left) or pa.types.is_float32(right)
@@ -131,15 +509,11 @@ def _result_type(operator: Any, kinds: list[pa.DataType]) -> pa.DataType:
 
 def _decimal(operator: str, left: pa.DataType, right: pa.DataType, words: str) -> pa.DataType:
     """The type of a sum or product of decimals; beyond 38 digits Spark cuts off digits behind the point."""
-    (p, s), (q, t) = _precision(left), _precision(right)
+    (p, s), (q, t) = precision_of(left), precision_of(right)
     digits, scale = (p + q + 1, s + t) if operator == "*" else (max(p - s, q - t) + max(s, t) + 1, max(s, t))
-    if digits > _LONGEST:
+    if digits > LONGEST:
         raise NeedsSparkError(words)
     return pa.decimal128(digits, scale)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_signed_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
 def _is_exact(left: Any, right: Any) -> bool:
@@ -151,237 +525,11 @@ def _is_exact(left: Any, right: Any) -> bool:
     return pa.types.is_float64(right) or pa.types.is_floating(left) or left.bit_width <= 16
 
 
-def _digits(left: pa.DataType, right: pa.DataType) -> int:
+def _common_digits(left: pa.DataType, right: pa.DataType) -> int:
     """The number of digits that hold the values of both; 0 if they are not decimals."""
     if not (pa.types.is_decimal(left) or pa.types.is_decimal(right)):
         return 0
     if pa.types.is_floating(left) or pa.types.is_floating(right):
         return 0
-    (p, s), (q, t) = _precision(left), _precision(right)
+    (p, s), (q, t) = precision_of(left), precision_of(right)
     return max(p - s, q - t) + max(s, t)
-
-
-def _precision(kind: Any) -> tuple[int, int]:
-    return (kind.precision, kind.scale) if pa.types.is_decimal(kind) else (_DIGITS[kind.bit_width], 0)
-
-
-_FIELDS = re.compile(r"(?P<path>(?:\.\w+)+)")
-_NUMBERS = re.compile(r"array\((\d+(?:, \d+)*)\)")
-_WINDOW = re.compile(r"\s*,\s*'(?P<length>[^']*)'\s*\)(?P<path>(?:\.\w+)*)")
-
-
-SparkEvaluator = Callable[[str, pa.Table], pa.Array]
-"""Evaluates an expression that cannot be evaluated here, as SQL over the columns of a table."""
-
-SPARK_EVALUATOR: ContextVar[SparkEvaluator | None] = ContextVar("elsewhere", default=None)
-"""The evaluator for expressions that only Spark can evaluate; None: they are refused."""
-
-
-_CLOCKS_MOVE: ContextVar[bool] = ContextVar("clocks_move", default=False)
-
-
-@contextmanager
-def in_session_zone(zone: str | None) -> Generator[None]:
-    """Evaluate meanwhile as a session with that time zone does; None: in UTC."""
-    token = _CLOCKS_MOVE.set(zone is not None and largest_shift(zone) > 0)
-    try:
-        yield
-    finally:
-        _CLOCKS_MOVE.reset(token)
-
-
-_COLLATED = b"watersmeet.collated"
-
-
-def with_collated(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
-    """The rows, which say which of their columns hold strings of a collation: Arrow's types do not."""
-    named = sorted(columns)
-    return rows.replace_schema_metadata({_COLLATED: json.dumps(named)}) if named else rows
-
-
-def collation_columns(rows: pa.Table) -> frozenset[str]:
-    """The columns with strings of a collation.
-
-    >>> sorted(collation_columns(with_collated(pa.table({"a.k": ["x"], "a.v": [1]}), ["a.k"])))
-    ['a.k']
-    """
-    metadata: dict[bytes, bytes] = rows.schema.metadata or {}
-    return frozenset(json.loads(metadata.get(_COLLATED, b"[]")))
-
-
-def value_of(expr: Expr, rows: pa.Table) -> pa.Array:
-    """The value of an expression for every row."""
-    _check_collations(expr, rows)
-    try:
-        return _evaluate_locally(evaluate, expr, rows)
-    except NeedsSparkError:
-        return evaluate_on_spark(expr.sql(), rows)
-
-
-def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
-    """For which rows a condition is true, and not unknown."""
-    _check_collations(expr, rows)
-    try:
-        return _evaluate_locally(holds, expr, rows)
-    except NeedsSparkError:
-        return pc.fill_null(evaluate_on_spark(expr.sql(), rows), False).to_numpy(zero_copy_only=False)
-
-
-def _check_collations(expr: Expr, rows: pa.Table) -> None:
-    """Refuse expressions over strings with a collation: the rows have lost it, wherever they are evaluated."""
-    read = collation_columns(rows).intersection(ref.column for ref in expr.references)
-    if read and expr.op != "column":
-        raise NeedsSparkError(f"{expr.sql()}, of strings with a collation")
-
-
-def has_spark_evaluator() -> bool:
-    """Whether Spark is at hand for what cannot be evaluated here."""
-    return SPARK_EVALUATOR.get() is not None
-
-
-def evaluate_on_spark(sql: str, rows: pa.Table) -> pa.Array:
-    """The value of an expression that only Spark can evaluate, if there is an evaluator."""
-    evaluator = SPARK_EVALUATOR.get()
-    if evaluator is None:
-        raise NeedsSparkError(sql)
-    return evaluator(sql, rows)
-
-
-def _evaluate_locally(how: Callable[[Condition, Columns, int], Any], expr: Expr, rows: pa.Table) -> Any:
-    plain, columns = _extract_columns(expr, rows)
-    condition = plain_condition(plain)
-    if condition is None:
-        raise NeedsSparkError(expr.sql())
-
-    def column(name: str) -> pa.Array:
-        return columns[name] if name in columns else _column(rows, name)
-
-    try:
-        check_types(condition, lambda name: column(name).type)
-        return how(condition, column, rows.num_rows)
-    except (pa.ArrowNotImplementedError, NeedsSparkError) as error:
-        # Types that do not fit: Spark casts one of them, or refuses the expression.
-        raise NeedsSparkError(expr.sql()) from error
-
-
-def _extract_columns(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
-    """The expression with fields of structs and casts extracted as columns, and these columns."""
-    if expr.op == "column" and expr.refs[0].path:
-        try:
-            return _as_column(expr, pc.struct_field(_column(rows, expr.refs[0].column), list(expr.refs[0].path)))
-        except pa.ArrowNotImplementedError as error:
-            raise NeedsSparkError(expr.sql()) from error
-    if expr.op == "other" and len(expr.refs) == 1:
-        value = _field_or_window(expr, rows)
-        return (expr, {}) if value is None else _as_column(expr, value)
-    if expr.op == "windows":
-        return _as_column(expr, _all_windows(expr, rows))
-    if expr.op == "call" and expr.text.lower() == "if" and len(expr.args) == 3:
-        return _as_column(expr, _choose(expr, rows))
-    if expr.op == "call" and expr.text == "array_repeat" and not (expr.args[0].refs or expr.args[0].args):
-        return _as_column(expr, _repeat(expr, rows))
-    if expr.op == "other" and (match := _NUMBERS.fullmatch(expr.text)) is not None:
-        numbers = pa.scalar([int(number) for number in match[1].split(",")], pa.list_(pa.int32()))
-        # Arrow repeats a list at least once.
-        return _as_column(expr, pa.repeat(numbers, rows.num_rows) if rows.num_rows else pa.array([], numbers.type))
-    if expr.op == "cast":
-        value = value_of(expr.args[0], rows)
-        kind = arrow_type(str(expr.value))
-        is_plain = casts_as_spark(value.type, kind) or _holds_integers(kind, value)
-        if not is_plain or "COLLATE" in str(expr.value).upper():
-            raise NeedsSparkError(expr.sql())
-        return _as_column(expr, value.cast(kind))
-    parts = [_extract_columns(arg, rows) for arg in expr.args]
-    columns = {name: column for _, part_columns in parts for name, column in part_columns.items()}
-    return replace(expr, args=tuple(part for part, _ in parts)), columns
-
-
-def _holds_integers(kind: pa.DataType, value: pa.Array) -> bool:
-    """Whether whole numbers fit a narrower type: what Spark does with others depends on its settings."""
-    if not (pa.types.is_signed_integer(kind) and pa.types.is_signed_integer(value.type)):
-        return False
-    most = 2 ** (kind.bit_width - 1)
-    return all(-most <= number < most for number in pc.min_max(value).as_py().values() if number is not None)
-
-
-def _repeat(expr: Expr, rows: pa.Table) -> pa.Array:
-    """A constant as often in an array as a number says."""
-    constant, numbers = value_of(expr.args[0], rows), value_of(expr.args[1], rows)
-    counts = np.maximum(numbers.cast(pa.int64()).fill_null(0).to_numpy(), 0)
-    offsets: pa.Array = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
-    places = np.arange(len(counts))
-    repeated = constant.take(pa.array(np.repeat(places, counts)))
-    return pa.ListArray.from_arrays(offsets, repeated, mask=numbers.is_null())
-
-
-def _choose(expr: Expr, rows: pa.Table) -> pa.Array:
-    """The value of ``if(condition, x, y)``, where both are of one type or one is NULL."""
-    condition, *values = expr.args
-    some, other = (value_of(value, rows) for value in values)
-    kinds = {array.type for array in (some, other) if not pa.types.is_null(array.type)}
-    if len(kinds) > 1:
-        raise NeedsSparkError(expr.sql())
-    for kind in kinds:
-        some, other = some.cast(kind), other.cast(kind)
-    return pc.if_else(pa.array(is_true(condition, rows)), some, other)
-
-
-def _field_or_window(expr: Expr, rows: pa.Table) -> pa.Array | None:
-    """The value of ``column.field`` or ``window(column, 'length')[.field]``; None for any other text."""
-    ref = expr.refs[0]
-    before, after = expr.text[: ref.start].strip().lower(), expr.text[ref.end :]
-    match = _FIELDS.fullmatch(after) if not before else _WINDOW.fullmatch(after) if before == "window(" else None
-    if match is None or ref.path:
-        return None
-    column = _column(rows, ref.column)
-    value = column if not before else _windows(column, match["length"])
-    path = [part for part in match["path"].split(".") if part]
-    return value if value is None or not path else pc.struct_field(value, path)
-
-
-def _windows(times: pa.Array, length: str) -> pa.Array | None:
-    """The window of each time, aligned to 1970; None where only Spark knows it: it drops rows without a time."""
-    if not pa.types.is_timestamp(times.type) or times.null_count:
-        return None
-    try:
-        size = parse_duration(length)
-    except ValueError:
-        return None
-    starts = times.cast(pa.int64()).to_numpy(zero_copy_only=False) // size * size
-    bounds = [pa.array(bound, pa.int64()).cast(times.type) for bound in (starts, starts + size)]
-    return pa.StructArray.from_arrays(bounds, names=["start", "end"])
-
-
-def _all_windows(expr: Expr, rows: pa.Table) -> pa.Array:
-    """The windows that each time lies in; none for NULL."""
-    windows, times = windows_in(expr), value_of(expr.args[0], rows)
-    if not pa.types.is_timestamp(times.type):
-        raise NeedsSparkError(expr.sql())
-    micros = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    numbers = np.arange(windows.number)
-    base = (micros // windows.base * windows.base)[:, None]
-    starts, ends = base + windows.start * numbers, base + windows.first_end + windows.end * numbers
-    lies_in = (ends > micros[:, None]) & times.is_valid().to_numpy(zero_copy_only=False)[:, None]
-    bounds = [pa.array(bound[lies_in], pa.int64()).cast(times.type) for bound in (starts, ends)]
-    offsets = np.concatenate([[0], np.cumsum(lies_in.sum(axis=1))])
-    return pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32()), pa.StructArray.from_arrays(bounds, names=["start", "end"])
-    )
-
-
-def _as_column(expr: Expr, value: pa.Array) -> tuple[Expr, dict[str, Any]]:
-    ref = Reference((), 0, 0, "#", expr.sql())
-    return Expr("column", refs=(ref,), span=expr.span), {ref.column: value}
-
-
-def casts_as_spark(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Whether Arrow casts a type as Spark does: whole numbers to wider ones and to text."""
-    if kind == other:
-        return True
-    is_wider = pa.types.is_integer(other) and pa.types.is_integer(kind) and other.bit_width >= kind.bit_width
-    return is_wider or (pa.types.is_integer(kind) and pa.types.is_string(other))
-
-
-def _column(rows: pa.Table, name: str) -> pa.Array:
-    column = rows.column(name).combine_chunks()
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

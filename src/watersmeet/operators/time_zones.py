@@ -30,6 +30,12 @@ def zone_of_script(script: Script) -> str | None:
     return zones[-1].strip("'\"") if zones else None
 
 
+def follows_ansi(script: Script) -> bool:
+    """Whether the expressions of a script follow ANSI, as they do if it does not switch that off."""
+    values = [setting.value for setting in script.settings if setting.name.lower() == "spark.sql.ansi.enabled"]
+    return not values or values[-1].strip("'\" ").lower() != "false"
+
+
 def in_zone_of_script(query: AnalyzedQuery, script: Script, default: str | None = None) -> AnalyzedQuery:
     """Set the query's time zone to that of its script, or else to the default; unchanged without either."""
     zone = zone_of_script(script) or default

@@ -214,7 +214,7 @@ class Cursor:
     current query, ``views`` holds the subqueries found in each of the queries around the cursor, ``calls`` the
     functions found by the index of their names, and ``layout`` is for the formatter. ``subqueries`` has those inside
     expressions of each of these queries; while ``read_query`` is None, an expression may have none. ``grammars``: the
-    grammars of the families.
+    grammars of the families. ``is_structured``: functions, CASE and the like are read as calls, and not as text.
     """
 
     def __init__(
@@ -239,6 +239,7 @@ class Cursor:
         self.calls: dict[int, CalledFunction] = {}
         self.read_query: Callable[[Cursor], Query] | None = None
         self.subqueries: list[list[Subquery]] = []
+        self.is_structured = False
         self._subqueries = 0
         self._bare_alias: int | None = None
 

@@ -9,6 +9,7 @@ RANK(). RANK() gives rows that are equal in the order one number.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import CLOSED, LISTED, Expr, Op
@@ -51,6 +52,24 @@ def read_expression(text: str, script_offset: int = 0, name: str = "<expression>
     if cursor.refusals:
         raise WatersmeetError(cursor.refusals)
     return expr
+
+
+@lru_cache(maxsize=1024)
+def read_structure(sql: str) -> Expr:
+    """Spark SQL as `Expr.sql` writes it, with its functions, CASE and the like as calls of their args.
+
+    A column has the parts of its name in its reference. What has no such structure stays an ``other``.
+
+    >>> read_structure("upper(`a.k`) || CASE WHEN `a.v` LIKE 'x%' THEN 'x' END").args[1].text
+    'case'
+    """
+    cursor = Cursor("<expression>", sql, tokenize(sql, "<expression>"))
+    cursor.is_structured = True
+    try:
+        expr = read_or(cursor)
+    except RecursionError:
+        raise too_deep(cursor, 0) from None
+    return expr if cursor.peek().kind == "end" else Expr("other", text=sql)
 
 
 def too_deep(cursor: Cursor, first: int) -> WatersmeetError:
@@ -101,7 +120,9 @@ def _read_predicate(cursor: Cursor) -> Expr:
     elif cursor.take("IN"):
         test = _in(cursor, first, value)
     elif cursor.at_any(_PATTERNS):
-        return _pattern(cursor, first)
+        if not cursor.is_structured:
+            return _pattern(cursor, first)
+        test = _pattern_call(cursor, first, value)
     elif cursor.take("IS"):
         return _is(cursor, first, value)
     else:
@@ -151,6 +172,17 @@ def _pattern(cursor: Cursor, first: int) -> Expr:
     return text_leaf(cursor, first)
 
 
+def _pattern_call(cursor: Cursor, first: int, value: Expr) -> Expr:
+    function = cursor.peek().text.lower()
+    if cursor.at_any({"ANY", "ALL", "SOME"}, ahead=1):
+        return _pattern(cursor, first)
+    cursor.skip(1)
+    args = (value, _read_level(cursor, 0))
+    if cursor.take("ESCAPE"):
+        args = (*args, read_operand(cursor))
+    return Expr("call", args, function, span=cursor.span_from(first))
+
+
 def _is(cursor: Cursor, first: int, value: Expr) -> Expr:
     negated = cursor.take("NOT")
     if cursor.take("NULL"):
@@ -160,8 +192,11 @@ def _is(cursor: Cursor, first: int, value: Expr) -> Expr:
         test = Expr("<=>", (value, other), span=cursor.span_from(first))
         negated = not negated
     elif cursor.at_any({"TRUE", "FALSE", "UNKNOWN"}):
+        word = cursor.peek().word.lower()
         cursor.skip(1)
-        return text_leaf(cursor, first)
+        if not cursor.is_structured:
+            return text_leaf(cursor, first)
+        test = Expr("call", (value,), f"is {word}", span=cursor.span_from(first))
     else:
         words = ("NULL", "DISTINCT", "TRUE", "FALSE", "UNKNOWN")
         raise cursor.misspelt(words, "NULL, TRUE, FALSE or DISTINCT FROM", "write `x IS NULL` or `x IS NOT NULL`.")
@@ -182,7 +217,12 @@ def _read_level(cursor: Cursor, level: int) -> Expr:
         right = _read_level(cursor, level + 1)
         op = _LEVELS[level][symbol]
         span = cursor.span_from(first)
-        left = text_leaf(cursor, first) if op == "other" else Expr(op, (left, right), span=span)
+        if op != "other":
+            left = Expr(op, (left, right), span=span)
+        elif cursor.is_structured:
+            left = Expr("call", (left, right), symbol.lower(), span=span)
+        else:
+            left = text_leaf(cursor, first)
     raise too_deep(cursor, first)
 
 
@@ -210,12 +250,14 @@ def _read_sign(cursor: Cursor) -> Expr:
     if cursor.take("+"):
         return _read_sign(cursor)
     if cursor.take("~"):
-        _read_sign(cursor)
-        return text_leaf(cursor, first)
+        value = _read_sign(cursor)
+        return Expr("call", (value,), "~") if cursor.is_structured else text_leaf(cursor, first)
     if cursor.at("("):
         return _read_bracket(cursor)
     if cursor.at("CAST", "("):
         return _read_cast(cursor)
+    if cursor.is_structured and (taken := _read_structure(cursor)) is not None:
+        return read_operand(cursor, first, taken)
     call = None if cursor.peek().word in NO_OPERAND else read_call(cursor, read_or)
     return read_operand(cursor, first, call) if call is not None else read_operand(cursor)
 
@@ -230,6 +272,68 @@ def _read_cast(cursor: Cursor) -> Expr:
     type_ = read_type(cursor)
     cursor.expect(")", hint)
     return read_operand(cursor, first, Expr("cast", (inner,), value=type_, span=cursor.span_from(first)))
+
+
+def _read_structure(cursor: Cursor) -> Expr | None:
+    """A function, CASE, a typed literal or TRY_CAST as a call of its args; None if something else comes next."""
+    first, token, following = cursor.position, cursor.peek(), cursor.peek(1)
+    if token.word == "CASE":
+        return _read_case(cursor)
+    if token.word in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ") and following.kind == "string":
+        cursor.skip(1)
+        return Expr("call", (read_operand(cursor),), token.text.lower())
+    if not token.is_name or following.word != "(" or token.word in NO_OPERAND:
+        return None
+    name = token.value.lower()
+    if name == "try_cast":
+        cast = _read_cast(cursor)
+        return Expr("call", cast.args, name, value=cast.value)
+    cursor.skip(2)
+    args: list[Expr] = []
+    while not cursor.take(")"):
+        if args and not cursor.take(","):
+            break
+        args.append(read_or(cursor))
+        word = cursor.peek().word
+        if word == "FROM" and name == "extract" and len(args) == 1:
+            cursor.skip(1)
+            args.append(read_or(cursor))
+        elif word == "AS" and name == "struct":
+            cursor.skip(1)
+            field = cursor.take_name("the name of a field", "write `struct(a AS b)`.")
+            args[-1] = Expr("call", (args[-1],), "as", value=field.value)
+    if cursor.previous.word != ")":
+        cursor.position = first + 1
+        skip_brackets(cursor)
+        return text_leaf(cursor, first)
+    if cursor.at_any({"FILTER", "OVER", "IGNORE", "RESPECT", "WITHIN"}):
+        return text_leaf(cursor, first)
+    if name in _WITH_UNIT and len(args) == _WITH_UNIT[name] and args[0].op == "column":
+        args[0] = Expr("literal", text=args[0].text, value=args[0].text)
+    return Expr("call", tuple(args), name, span=cursor.span_from(first))
+
+
+_WITH_UNIT = {
+    "extract": 2, "timestampadd": 3, "timestampdiff": 3, "dateadd": 3, "date_add": 3, "datediff": 3, "date_diff": 3,
+}  # fmt: skip
+"""Functions whose first argument is the name of a unit, if they have so many."""
+
+
+def _read_case(cursor: Cursor) -> Expr:
+    """CASE as a call of its conditions and values in turn, with that of ELSE as the last."""
+    first = cursor.position
+    cursor.skip(1)
+    value = None if cursor.at("WHEN") else read_or(cursor)
+    args: list[Expr] = []
+    while cursor.take("WHEN"):
+        test = read_or(cursor)
+        args.append(test if value is None else Expr("=", (value, test)))
+        cursor.expect("THEN", "write `CASE WHEN a THEN b END`.")
+        args.append(read_or(cursor))
+    if cursor.take("ELSE"):
+        args.append(read_or(cursor))
+    cursor.expect("END", "close CASE with END.")
+    return Expr("call", tuple(args), "case", span=cursor.span_from(first))
 
 
 def _read_bracket(cursor: Cursor) -> Expr:

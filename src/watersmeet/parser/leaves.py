@@ -47,10 +47,26 @@ def read_operand(cursor: Cursor, first: int | None = None, taken: Expr | None = 
             inner = operand or text_leaf(cursor, begin)
             cursor.next()
             operand = Expr("cast", (inner,), value=read_type(cursor), span=cursor.span_from(begin))
+        elif cursor.is_structured and operand is not None and not cursor.at("COLLATE"):
+            operand = _read_access(cursor, operand)
         else:
             _read_suffix(cursor)
             operand = None
     return operand or text_leaf(cursor, begin)
+
+
+def _read_access(cursor: Cursor, operand: Expr) -> Expr:
+    """An element or a field of an operand, as a call."""
+    # An index is an expression, which is made of leaves.
+    from watersmeet.parser.expressions import read_or
+
+    if cursor.take("."):
+        field = cursor.take_name("the name of a field", "write `struct.field`.")
+        return Expr("call", (operand,), ".", value=field.value)
+    cursor.skip(1)
+    index = read_or(cursor)
+    cursor.expect("]", "close the bracket with `]`.")
+    return Expr("call", (operand, index), "[]")
 
 
 def _read_suffix(cursor: Cursor) -> None:

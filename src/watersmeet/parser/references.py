@@ -41,6 +41,8 @@ def text_leaf(cursor: Cursor, first: int) -> Expr:
 
     An array in square brackets is written as Spark's function. A text around aggregates is split.
     """
+    if cursor.is_structured:
+        return Expr("other", text=cursor.text_from(first), span=cursor.span_from(first))
     # A window function reads lengths of time, which are leaves.
     from watersmeet.parser import windows
 

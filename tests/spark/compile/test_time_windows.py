@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.duration import DAY, HOUR, MINUTE
-from watersmeet.local.values import value_of
+from watersmeet.local.functions import value_of
 from watersmeet.logical.expressions import Expr, Reference
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,13 +19,12 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from faults.retries.queries import QUERIES, rows_of, script
 from tests.case_files import RUNNING, case_name
 
 from watersmeet.catalog import Source
-from watersmeet.local import query, values
+from watersmeet.local import query
 from watersmeet.local.cells import NeedsSparkError, arrow_table, change_table, complete_rows, output_schema
 from watersmeet.local.query import BatchOutput, LocalQuery
 from watersmeet.operators import OPERATORS, state_schema_of
@@ -211,8 +209,6 @@ def test_every_attempt_of_a_family_leaves_one_state(name: str, monkeypatch: pyte
     plan = assign_names(plan_query(analyze(parsed)[0], OPERATORS, limits=limits_of(parsed)))
     once, repeated = LocalQuery(plan, "kernel"), QueryWithRetries(plan, Random(name), monkeypatch)
     rows = 0
-    # Of what is asked only Spark has the windows of sessions.
-    monkeypatch.setattr(values, "evaluate_on_spark", _session)
     for batch in range(BATCHES):
         if batch == BATCHES - 3:
             once.restart()
@@ -222,14 +218,6 @@ def test_every_attempt_of_a_family_leaves_one_state(name: str, monkeypatch: pyte
         assert _count_rows(found.rows) == _count_rows(expected.rows), f"batch {batch}"
         rows += found.rows.num_rows
     assert rows > BATCHES
-
-
-def _session(sql: str, rows: pa.Table) -> pa.Array:
-    asked = re.fullmatch(r"session_window\(`(.*)`, '5 seconds'\)(?:\.(start|end))?", sql)
-    assert asked is not None, sql
-    times = rows.column(asked[1]).combine_chunks()
-    window = {"start": times, "end": pc.add(times, pa.scalar(5_000_000, pa.duration("us")))}
-    return window[asked[2]] if asked[2] else pa.StructArray.from_arrays(list(window.values()), list(window))
 
 
 def _source_table(source: Source, batch: int) -> pa.Table:

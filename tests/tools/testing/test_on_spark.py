@@ -30,7 +30,7 @@ ON_SPARK = frozenset(
     changelog/block-nested-full changelog/by-primary-keys changelog/chain-of-three-tables
     changelog/chain-through-with changelog/computed-null-key changelog/foreign-key changelog/join-of-windows
     changelog/keys-of-all-types changelog/null-keys deduplicate/first-within group/aggregates group/by-window
-    group/cumulating-windows
+    group/cumulating-windows group/functions-in-berlin
     group/of-a-table-taken-back group/of-decimals-and-floats group/over-a-table-join group/session
     group/structs-of-columns interval/anti-join interval/bounds-of-one-and-four interval/bounds-of-two-pairs
     interval/date-times interval/drop-oldest interval/end interval/ends-computed interval/ends-left-join

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.local.cells import NeedsSparkError
+from watersmeet.local.functions import SPARK_EVALUATOR
 from watersmeet.local.query import LocalQuery
-from watersmeet.local.values import SPARK_EVALUATOR
 from watersmeet.operators import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script

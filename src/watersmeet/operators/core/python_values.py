@@ -111,15 +111,15 @@ def _time(micros: int, zone: str | None) -> datetime | DistantTime:
     if zone is None:
         return moment.replace(tzinfo=None)
     try:
-        return moment.astimezone(_offset_zone(zone))
+        return moment.astimezone(offset_zone(zone))
     except OverflowError:
         return moment
 
 
-def _offset_zone(zone: str) -> tzinfo:
+def offset_zone(zone: str) -> tzinfo:
     """A zone that Java knows and Python does not; UTC if it has no offset, which is said with each time.
 
-    >>> _offset_zone("GMT-01:30"), _offset_zone("Z")
+    >>> offset_zone("GMT-01:30"), offset_zone("Z")
     (datetime.timezone(datetime.timedelta(days=-1, seconds=81000)), datetime.timezone.utc)
     """
     match = _OFFSET.fullmatch(zone)

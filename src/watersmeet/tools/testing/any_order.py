@@ -26,9 +26,9 @@ import pyarrow as pa
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.local.casts import in_session
 from watersmeet.local.cells import CHANGE, FAILURES, NeedsSparkError
 from watersmeet.local.query import WHERE, BatchOutput, LocalQuery
-from watersmeet.local.values import in_session_zone
 from watersmeet.logical.nodes import Script
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.matching import as_int64
@@ -36,7 +36,7 @@ from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, StepEr
 from watersmeet.operators.core.python_values import python_values
 from watersmeet.operators.core.rowwise import freeze
 from watersmeet.operators.core.watermarks import watermark_behind
-from watersmeet.operators.time_zones import zone_of_script
+from watersmeet.operators.time_zones import follows_ansi, zone_of_script
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, read_sources
 from watersmeet.tools.testing.case import Case, script_of
 from watersmeet.tools.testing.execute import SHARDS, Result, analyze_case, end_of_case, outcome_of, plan_case, run_case
@@ -250,7 +250,7 @@ def check_any_order(case: Case) -> Result:
     script = script_of(case)
     try:
         plan, arrivals = plan_case(case, script, analyze_case(case, script))
-        with in_session_zone(zone_of_script(script)):
+        with in_session(zone_of_script(script), is_ansi=follows_ansi(script)):
             trial = _Trial(case, script, plan, _events_of(plan, arrivals))
             difference = _find_difference(trial)
     except NeedsSparkError as needed:

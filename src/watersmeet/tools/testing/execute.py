@@ -17,16 +17,16 @@ from watersmeet.arguments import check_choice, check_session, wrong
 from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.local.casts import in_session
 from watersmeet.local.cells import CHANGE, FAILURES, NeedsSparkError, arrow_table, cell, change_table, to_signed_rows
 from watersmeet.local.query import BatchOutput, LocalQuery
-from watersmeet.local.values import in_session_zone
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery, AnalyzedTop
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, StepError, Watermarks
 from watersmeet.operators.core.rowwise import event_time
-from watersmeet.operators.time_zones import in_zone_of_script, zone_of_script
+from watersmeet.operators.time_zones import follows_ansi, in_zone_of_script, zone_of_script
 from watersmeet.physical import QueryPlan, input_times, join_plans, leaf_plans, limits_of, plan_query, view_plans
 from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
@@ -148,7 +148,7 @@ def _outcomes(
     shards: int = 1,
 ) -> tuple[Outcome, ...]:
     stretches = _split_at_restarts(_all_batches(case), arrivals)
-    with in_session_zone(zone_of_script(script)):
+    with in_session(zone_of_script(script), is_ansi=follows_ansi(script)):
         stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on, shards)
     outcomes = [outcome_of(plan, step) for step in stepped]
     if not plan.is_changelog:
@@ -177,7 +177,8 @@ def lineage_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -
     restarts = [*(batch.restart for batch in case.batches), False]
     came = zip(arrivals, restarts, strict=False)
     batches = [Batch(tables, watermarks, restart) for (tables, watermarks), restart in came]
-    with in_session_zone(zone_of_script(script_of(case))):
+    script = script_of(case)
+    with in_session(zone_of_script(script), is_ansi=follows_ansi(script)):
         return trace_query(plan, batches, OPERATORS)
 
 

@@ -39,6 +39,7 @@ class SparkQuery:
     """A query fed by files; `run` processes a stretch of batches and stops, as before a restart."""
 
     def __init__(self, spark: SparkSession, script: Script, folder: Path) -> None:
+        spark = _session_of(spark, script)
         self.folder = folder
         self.script = script
         self.written = 0
@@ -95,6 +96,18 @@ class SparkQuery:
             self.stepped[number] = collect_step(self.built, records.collect())
         else:
             self.stepped[number] = BatchOutput(records.toArrow(), {})
+
+
+def _session_of(spark: SparkSession, script: Script) -> SparkSession:
+    """The session, or a new one like it with what the script sets of Spark: other cases run beside this one."""
+    settings = {setting.name: setting.value for setting in script.settings if setting.name.startswith("spark.")}
+    if not settings:
+        return spark
+    session = spark.newSession()
+    for name, value in {**spark.conf.getAll, **settings}.items():
+        if name in settings or session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
 
 
 def _stop_error(error: PySparkException) -> Exception:

@@ -21,8 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Source
 from watersmeet.formats import source_format
+from watersmeet.local.casts import in_session
+from watersmeet.local.functions import SPARK_EVALUATOR
 from watersmeet.local.query import PARTITION, WHERE
-from watersmeet.local.values import SPARK_EVALUATOR, in_session_zone
 from watersmeet.locations import Storage, is_local, local_path
 from watersmeet.logical.nodes import Script
 from watersmeet.operators.core.changes import CHANGE
@@ -273,7 +274,8 @@ def evaluate_on_spark(spark: SparkSession) -> Generator[None]:
 
     token = SPARK_EVALUATOR.set(evaluate)
     try:
-        with in_session_zone(session_zone(spark)):
+        is_ansi = str(spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
+        with in_session(session_zone(spark), is_ansi=is_ansi):
             yield
     finally:
         SPARK_EVALUATOR.reset(token)

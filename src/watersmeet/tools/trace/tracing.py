@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.local.cells import NeedsSparkError, complete_rows, output_table
+from watersmeet.local.functions import value_of
 from watersmeet.local.query import ROW, WHERE, BatchOutput, LocalFrame, LocalQuery, prepare_port
-from watersmeet.local.values import value_of
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import RUN, Watermarks
 from watersmeet.operators.core.python_values import python_rows, python_values

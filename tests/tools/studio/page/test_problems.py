@@ -21,6 +21,7 @@ from watersmeet.metrics.history import QueryEvent
 from watersmeet.metrics.logs import HistoryFollower
 from watersmeet.metrics.progress import Progress
 from watersmeet.tools.studio.page.description import QueryDescription
+from watersmeet.tools.studio.page.model import overview
 from watersmeet.tools.studio.page.problems import Problem, ProblemAlerts, post_json, problems_of, spreads_of
 
 NOW = 1_800_000_000.0
@@ -214,3 +215,13 @@ def test_each_problem_is_posted_when_it_begins_and_when_it_is_over(query: QueryD
         write(query.storage, QueryEvent("failed", now + 701, "The disk is full.", os.getpid()))
         alerts.look(is_last=True)
         assert (got[-1]["level"], got[-1]["kind"]) == ("stopped", "failures") and "The disk is full." in got[-1]["text"]
+
+
+def test_a_phase_is_that_of_batches_since_the_last_start(query: QueryDescription) -> None:
+    following = HistoryFollower(query.storage, query.name)
+    write(query.storage, started(NOW - 60), replace(batch(0, NOW - 50), phase="history"))
+    following.poll()
+    assert overview(query, following, NOW)["phase"] == "history"
+    write(query.storage, started(NOW - 10))
+    following.poll()
+    assert overview(query, following, NOW)["phase"] == ""

@@ -91,7 +91,7 @@ def overview(described: QueryDescription, following: HistoryFollower, now: float
     return {
         "name": described.name,
         "life": query_status(following),
-        "phase": totals.last.phase if totals.last is not None and following.history.is_running else "",
+        "phase": _phase(following),
         "batches": totals.batches,
         "rows_in": totals.rows_in,
         "rows_out": totals.rows_out,
@@ -100,6 +100,12 @@ def overview(described: QueryDescription, following: HistoryFollower, now: float
         "problems": len(problems_of(described, following, now)),
         "sources": sorted({box.source for box in described.drawing.boxes if box.source}),
     }
+
+
+def _phase(following: HistoryFollower) -> str:
+    """The phase of a query that runs, as its batches since the last start say."""
+    last, started = following.totals.last, max((event.at for event in following.events), default=0.0)
+    return last.phase if last is not None and last.at >= started and following.history.is_running else ""
 
 
 def query_status(following: HistoryFollower) -> QueryStatus:
