@@ -147,8 +147,8 @@ def expressions() -> Iterator[str]:
             f"timestamp_seconds({name})", f"coalesce({name})", f"{name} BETWEEN {name} AND {name}", f"string({name})",
             f"isnotnull({name})", f"round({name}, -1)", f"array_repeat({name}, 2)", f"unix_seconds({name})",
         )  # fmt: skip
-    yield from list_cells(OTHERS)
-    yield from list_cells(TIME_EXPRESSIONS)
+    yield from entries(OTHERS)
+    yield from entries(TIME_EXPRESSIONS)
 
 
 OTHERS = """
@@ -209,7 +209,7 @@ array(`t`, `t2`)|struct(`t` AS at).at|if(`b`, `t`, `t2`)
 """Expressions whose values depend on the zone of the session."""
 
 
-def list_cells(text: str) -> list[str]:
+def entries(text: str) -> list[str]:
     return [
         part.strip()
         for line in text.strip().splitlines()
@@ -318,12 +318,8 @@ def without_codegen(spark: SparkSession) -> Iterator[SparkSession]:
 ZONE = "spark.sql.session.timeZone"
 ZONES = {
     "UTC": [*dict.fromkeys(expressions())],
-    "Europe/Berlin": list_cells(TIME_EXPRESSIONS),
-    **(
-        {"America/St_Johns": list_cells(TIME_EXPRESSIONS), "Asia/Kolkata": list_cells(TIME_EXPRESSIONS)}
-        if IS_WHOLE
-        else {}
-    ),
+    "Europe/Berlin": entries(TIME_EXPRESSIONS),
+    **({"America/St_Johns": entries(TIME_EXPRESSIONS), "Asia/Kolkata": entries(TIME_EXPRESSIONS)} if IS_WHOLE else {}),
 }
 
 
@@ -335,7 +331,7 @@ def test_functions_have_the_values_and_types_of_spark(without_codegen: SparkSess
     evaluated: set[str] = set()
     for zone, texts in ZONES.items():
         without_codegen.conf.set(ZONE, zone)
-        fixed = {*list_cells(OTHERS if zone == "UTC" else TIME_EXPRESSIONS)}
+        fixed = {*entries(OTHERS if zone == "UTC" else TIME_EXPRESSIONS)}
         share = [text for n, text in enumerate(texts) if IS_WHOLE or text in fixed or n % 40 == 0]
         with in_session(zone):
             cells = {text: found for text in share if (found := local_cells(text, rows)) is not None}

@@ -219,9 +219,9 @@ def test_each_problem_is_posted_when_it_begins_and_when_it_is_over(query: QueryD
 
 def test_a_phase_is_that_of_batches_since_the_last_start(query: QueryDescription) -> None:
     following = HistoryFollower(query.storage, query.name)
-    write(query.storage, started(NOW - 60), replace(batch(0, NOW - 50), phase="history"))
+    write(query.storage, start_event(NOW - 60), replace(batch(0, NOW - 50), phase="history"))
     following.poll()
     assert overview(query, following, NOW)["phase"] == "history"
-    write(query.storage, started(NOW - 10))
+    write(query.storage, start_event(NOW - 10))
     following.poll()
     assert overview(query, following, NOW)["phase"] == ""
