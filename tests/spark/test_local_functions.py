@@ -331,7 +331,7 @@ def test_functions_have_the_values_and_types_of_spark(interpreter_session: Spark
     interpreter_session.conf.set(ZONE, "UTC")
     rows = grid(150 if IS_WHOLE else 48)
     frame = frame_of(interpreter_session, rows)
-    differences: list[Any] = []
+    wrong: list[Any] = []
     evaluated: set[str] = set()
     for zone, texts in ZONES.items():
         interpreter_session.conf.set(ZONE, zone)
@@ -344,8 +344,8 @@ def test_functions_have_the_values_and_types_of_spark(interpreter_session: Spark
         for start in range(0, len(names), 300):
             part = names[start : start + 300]
             for text, expected in zip(part, spark_cells(frame, part), strict=True):
-                differences += [(zone, text, *rest) for rest in differences(cells[text], expected)]
-    assert differences == []
+                wrong += [(zone, text, *rest) for rest in differences(cells[text], expected)]
+    assert wrong == []
     assert evaluated >= (FUNCTIONS.keys() | CHOICES.keys()) - WINDOWS
 
 

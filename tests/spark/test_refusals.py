@@ -272,7 +272,7 @@ def test_a_format_says_for_which_versions_it_has_a_package(monkeypatch: pytest.M
     (found,) = unreadable_source(Source("a", (), format="delta"), None, absent).refusals
     assert (
         found.condition == "MISSING_CONNECTOR"
-        and "no package is known for Spark 4.3.0 (only for 4.0, 4.1)" in found.hint
+        and "no package is known for Spark 4.3.0 (only for 4.0, 4.1, 4.2)" in found.hint
     )
     monkeypatch.setattr(refusals, "spark_version", lambda: "4.1.4")
     (found,) = unreadable_source(Source("a", (), format="delta"), None, absent).refusals

@@ -278,12 +278,7 @@ def run_opened(
     from watersmeet.spark.run.prepare import StartOptions
     from watersmeet.spark.run.running import run_script
 
-    observers = RunObservers.of(opened, spark, storage, metrics or MetricsRegistry(), (board.show, page_hooks.take))
-
-    def note_start(query: str) -> None:
-        board.start(query)
-        observers.start(query)
-
+    observers = RunObservers.of(opened, spark, storage, metrics or MetricsRegistry(), (board, page_hooks.take))
     with defer_interruptions() as noted:
         try:
             run_script(
@@ -302,7 +297,7 @@ def run_opened(
                 ),
                 listeners=watching.Listeners(
                     on_progress=observers.show,
-                    on_start=note_start,
+                    on_start=observers.start,
                     on_failure=observers.fail,
                     on_life=observers.metrics.record_activity,
                     on_end=observers.end,
@@ -332,6 +327,7 @@ class RunObservers:
     metrics: MetricsRegistry
     recorder: Recorder
     forecasts: ForecastMonitor
+    display: ProgressDisplay
     batches: tuple[Observer, ...]
     checkpoints: Mapping[str, Storage]
 
@@ -342,7 +338,7 @@ class RunObservers:
         spark: SparkSession,
         storage: Storage,
         metrics: MetricsRegistry,
-        displays: tuple[Observer, Observer],
+        displays: tuple[ProgressDisplay, Observer],
     ) -> RunObservers:
         """The observers of the queries of a script; ``displays`` are the progress and the page."""
         from watersmeet.spark.run.watching import spark_ui_url
@@ -358,13 +354,13 @@ class RunObservers:
             for departure in forecasts.new_alerts(progress):
                 notify(f"{progress.query}: {departure}")
 
-        progress, page = displays
+        display, page = displays
         batches: dict[str, Observer] = {
             "The metrics": metrics.take, "The history": recorder.take, "The log": log_batch, "The page": page,
-            "The progress": progress, "The forecast": compare_forecast,
+            "The progress": display.show, "The forecast": compare_forecast,
         }  # fmt: skip
         guarded = tuple(guard_observer(label, observe, notify) for label, observe in batches.items())
-        return cls(metrics, recorder, forecasts, guarded, checkpoints)
+        return cls(metrics, recorder, forecasts, display, guarded, checkpoints)
 
     def take_plans(self, plans: Mapping[str, QueryPlan]) -> None:
         """Follow the plans that run: their waiting files, their forecasts, and joins that are the same twice."""
@@ -386,6 +382,7 @@ class RunObservers:
 
     def start(self, query: str) -> None:
         """Pass on that a query has started."""
+        self.display.start(query)
         self.recorder.start(query)
         log("info", "started", query)
 

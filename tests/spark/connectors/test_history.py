@@ -124,9 +124,12 @@ def test_a_history_is_read_by_a_new_query_of_a_running_script(
     """The example of the guide, with a few rows of either side."""
     topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
     monkeypatch.setenv("KAFKA", kafka)
-    topics.create(kafka, "orders", 2)
+    topics.create(kafka, "backfilled", 2)
     first, second = (
-        text.replace("'/archive/", f"'{tmp_path}/").replace("'/results/", f"'{tmp_path}/").replace("'20'", "'1'")
+        text.replace("'/archive/", f"'{tmp_path}/")
+        .replace("'/results/", f"'{tmp_path}/")
+        .replace("'20'", "'1'")
+        .replace("subscribe 'orders'", "subscribe 'backfilled'")
         for text in blocks(ROOT / "docs" / "howto" / "backfill.md", "sql")
     )
     first = first.replace("value.format 'json'", "value.format 'json', malformed 'drop'")
@@ -142,11 +145,11 @@ def test_a_history_is_read_by_a_new_query_of_a_running_script(
         frame = spark.createDataFrame([[*order(n).values()] for n in rows] + [[*no_time.values()]], columns)
         frame = frame.withColumn("at", F.col("at").cast("timestamp"))
         frame.coalesce(1).write.mode("append").parquet(str(tmp_path / "orders"))
-    topics.send_rows(kafka, "orders", map(order, range(9, 18)), 0)
+    topics.send_rows(kafka, "backfilled", map(order, range(9, 18)), 0)
     reported = run(spark, tmp_path, first, "available_now")
     # A row of the history without a time cannot be placed: it is counted.
     assert (sum(b.malformed for b in reported), sum(b.rows_in for b in reported)) == (2, 18)
-    topics.send_rows(kafka, "orders", map(order, range(18, 24)), 1)
+    topics.send_rows(kafka, "backfilled", map(order, range(18, 24)), 1)
     both = run(spark, tmp_path, first + second, "end")
     assert {(b.query, b.phase) for b in both} == {("hourly", ""), ("largest", "history"), ("largest", "")}
     amounts = {name: [row["amount"] for row in sink_rows(tmp_path / name)] for name in ("hourly", "largest")}

@@ -55,9 +55,16 @@ def ran(advice: Advice, arrivals: tuple[SampledRows, SampledRows]) -> tuple[int,
     return sum(report.matched for report in reports), late, kept.mean(axis=0)
 
 
+BEYOND = 20
+"""The rows of a sample that may lie beyond both extremes of another: more of them have a chance of 1 in 100,000."""
+
+
 def chance(share: float, rows: int) -> float:
-    """By how much a share may differ between two samples of so many rows: four standard errors of the difference."""
-    return 4 * float(np.sqrt(2 * max(share * (1 - share), 1 / rows) / rows))
+    """By how much a share may differ between two samples of so many rows: four standard errors of the difference.
+
+    Of a share near 1 the difference is not normal: it is what lies beyond the extremes of the other sample.
+    """
+    return max(4 * float(np.sqrt(2 * share * (1 - share) / rows)), BEYOND / rows)
 
 
 def advice_of(truth: Truth, seed: int, keep: float) -> PairAdvice:
