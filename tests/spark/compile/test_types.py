@@ -29,7 +29,8 @@ from watersmeet.spark.private.introspection import suppress_logs
 
 pytestmark = pytest.mark.spark
 
-MODES = ["true", "false"] if os.environ.get("WATERSMEET_CASES") == "all" else ["true"]
+IS_WHOLE = os.environ.get("WATERSMEET_CASES") == "all"
+MODES = ["true", "false"] if IS_WHOLE else ["true"]
 """Whether Spark follows ANSI: the mode without it runs with `make cases`."""
 
 VALUES = {
@@ -271,7 +272,7 @@ def test_all_pairs_of_types_compare_in_the_type_in_which_spark_compares_them(spa
         ).schema
         asked = SparkTypes(spark, analyze(script)[0], script, {"l": schema, "r": schema})
         checks: list[str] = []
-        for one, other in product(types, types):
+        for one, other in product(types, types) if IS_WHOLE else combinations_with_replacement(types, 2):
             left, right = leaf_column("l", f"c{one}"), leaf_column("r", f"c{other}")
             try:
                 values.selectExpr(f"a{one}[0] = a{other}[0]")
@@ -289,7 +290,7 @@ def test_all_pairs_of_types_compare_in_the_type_in_which_spark_compares_them(spa
                 for equal in ("l = r", f"CAST(l AS {common}) = CAST(r AS {common})")
             )
             checks.append(f"{own} <=> {ours} AS `{types[one]} as {common} as {types[other]}`")
-        assert len(checks) > 80
+        assert len(checks) > (80 if IS_WHOLE else 40)
         found = values.selectExpr(*checks).collect()[0].asDict()
     assert [pair for pair, is_same in found.items() if not is_same] == []
 
