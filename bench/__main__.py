@@ -53,7 +53,9 @@ def main(
     measured: dict[str, list[Any]] = {}
     if options.beside is not None:
         comparisons: list[compare.Comparison] = []
-        for comparison in compare.compare_trees(options.beside, options.sections, workload, options.repeat):
+        for comparison in compare.compare_trees(
+            options.beside, options.sections, workload, options.repeat, only=options.only, without=options.without
+        ):
             console.print(
                 f"{comparison.section}, {comparison.run.label or comparison.run.contender}: {comparison.ratio:.2f}",
                 style="dim",

@@ -32,12 +32,19 @@ class Comparison:
 
 
 def compare_trees(
-    other: Path, sections: Sequence[str], workload: Workload, repeat: int, measure: MeasureIn = in_a_process
+    other: Path,
+    sections: Sequence[str],
+    workload: Workload,
+    repeat: int,
+    measure: MeasureIn = in_a_process,
+    *,
+    only: str = "",
+    without: str | None = None,
 ) -> Iterator[Comparison]:
     """Measure each of our runs on both trees in turn; the first tree alternates, so that a drift affects both."""
     for name in sections:
         for run in SECTIONS[name](workload):
-            if run.is_ours:
+            if run.is_ours and run.matches(only, without):
                 yield _compare_run(name, run, other, repeat, measure)
 
 

@@ -88,6 +88,11 @@ class Run:
         """Whether it is a join of Watersmeet."""
         return self.contender.startswith("watersmeet")
 
+    def matches(self, only: str, without: str | None) -> bool:
+        """Whether its label contains one text, and not the other."""
+        label = self.label or self.contender
+        return only in label and (without is None or without not in label)
+
 
 def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[str, Any]:
     """Run a contender and measure it, in a given session or in its own."""

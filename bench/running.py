@@ -147,8 +147,7 @@ class Bench:
     def runs(self, name: str) -> Iterator[Measured]:
         """Measure the runs one by one: only those whose label contains ``only`` and does not contain ``without``."""
         for run in SECTIONS[name](self.workload):
-            label = run.label or run.contender
-            if self.only in label and (self.without is None or self.without not in label):
+            if run.matches(self.only, self.without):
                 yield self.run(run)
 
     def run(self, run: Run) -> Measured:

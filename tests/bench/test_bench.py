@@ -206,6 +206,8 @@ def test_two_trees_are_measured_in_turn() -> None:
     with console.capture() as shown:
         console.print(table(found))
     assert "1.50 to 1.50" in shown.get()
+    (chosen,) = compare_trees(other, ["throughput"], TINY, 1, measure, only="frames", without="frames-wide")
+    assert chosen.run.contender == "watersmeet-frames"
 
 
 def test_two_trees_must_give_the_same_rows() -> None:
