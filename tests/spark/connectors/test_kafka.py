@@ -348,6 +348,7 @@ def test_keys_come_out_as_they_went_in(spark: SparkSession, kafka: str, topic: s
     assert [one.key for one in topics.read(kafka, f"{topic}-string")] == [str(value).encode() for value in values]
 
 
+@pytest.mark.skipif(os.environ.get("WATERSMEET_CASES") != "all", reason="`make cases` runs it")
 @pytest.mark.usefixtures("kafka")
 def test_the_demo_over_kafka_agrees_with_the_truth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as ended:
