@@ -1,9 +1,8 @@
 """The functions of `watersmeet.local.functions` give Spark's values and types over a grid of odd values.
 
 Spark computes every expression inside of `TryEval`, which gives NULL where the expression fails, and inside of a
-struct, so that NULL as a value is another thing. A cell is right if both have the same value, or both fail, or
-the evaluator
-leaves it to Spark. `make test` compares a share of the expressions, `make cases` all of them, in more zones.
+struct, so that NULL as a value is another thing. A cell is right if both have the same value, or both fail, or the
+evaluator leaves it to Spark. `make test` compares a share of the expressions, `make cases` all of them, in more zones.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from tests.spark.compile.test_types import session_zone
 
 from watersmeet.local.casts import in_session
 from watersmeet.local.cells import NeedsSparkError
@@ -301,21 +301,6 @@ def read_calls(expr: Expr) -> Iterator[str]:
         yield from read_calls(arg)
 
 
-@pytest.fixture
-def interpreter_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session without code generation, which takes minutes for so many columns."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {name: spark.conf.get(name, None) for name in (*settings, ZONE)}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield spark
-    finally:
-        for name, value in before.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
-
-
-ZONE = "spark.sql.session.timeZone"
 ZONES = {
     "UTC": [*dict.fromkeys(expressions())],
     "Europe/Berlin": list_items(TIME_EXPRESSIONS),
@@ -327,24 +312,24 @@ ZONES = {
 }
 
 
-def test_functions_have_the_values_and_types_of_spark(interpreter_session: SparkSession) -> None:
-    interpreter_session.conf.set(ZONE, "UTC")
+def test_functions_have_the_values_and_types_of_spark(spark: SparkSession) -> None:
     rows = grid(150 if IS_WHOLE else 48)
-    frame = frame_of(interpreter_session, rows)
+    with session_zone(spark, "UTC"):
+        frame = frame_of(spark, rows)
     wrong: list[Any] = []
     evaluated: set[str] = set()
     for zone, texts in ZONES.items():
-        interpreter_session.conf.set(ZONE, zone)
-        fixed = {*list_items(OTHERS if zone == "UTC" else TIME_EXPRESSIONS)}
-        share = [text for n, text in enumerate(texts) if IS_WHOLE or text in fixed or n % 40 == 0]
-        with in_session(zone):
-            cells = {text: found for text in share if (found := local_cells(text, rows)) is not None}
-        evaluated |= {name for text in cells for name in read_calls(read_structure(text))}
-        names = [*cells]
-        for start in range(0, len(names), 300):
-            part = names[start : start + 300]
-            for text, expected in zip(part, spark_cells(frame, part), strict=True):
-                wrong += [(zone, text, *rest) for rest in differences(cells[text], expected)]
+        with session_zone(spark, zone):
+            fixed = {*list_items(OTHERS if zone == "UTC" else TIME_EXPRESSIONS)}
+            share = [text for n, text in enumerate(texts) if IS_WHOLE or text in fixed or n % 40 == 0]
+            with in_session(zone):
+                cells = {text: found for text in share if (found := local_cells(text, rows)) is not None}
+            evaluated |= {name for text in cells for name in read_calls(read_structure(text))}
+            names = [*cells]
+            for start in range(0, len(names), 300):
+                part = names[start : start + 300]
+                for text, expected in zip(part, spark_cells(frame, part), strict=True):
+                    wrong += [(zone, text, *rest) for rest in differences(cells[text], expected)]
     assert wrong == []
     assert evaluated >= (FUNCTIONS.keys() | CHOICES.keys()) - WINDOWS
 
