@@ -197,9 +197,12 @@ def test_a_stream_that_is_given_says_which_file_a_row_is_of(
         }
 
 
-def test_latest_first_is_the_order_of_one_file_after_the_other(small_tasks: SparkSession, tmp_path: Path) -> None:
-    write(tmp_path, as_parquet=False)
-    text = LAST["upserts"].format(format="json", folder=tmp_path, options=", latestFirst 'true'")
+@pytest.mark.parametrize("format_", ["json", "parquet"])
+def test_latest_first_is_the_order_of_one_file_after_the_other(
+    small_tasks: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    write(tmp_path, as_parquet=format_ == "parquet")
+    text = LAST["upserts"].format(format=format_, folder=tmp_path, options=", latestFirst 'true'")
     found = result(ws.sql(text, spark=small_tasks), tmp_path)
     oldest = {line % KEYS: line for line in range(LINES["b.json"])}
     second = {line % KEYS: 1_000 + line for line in range(LINES["a b%41.json"])}

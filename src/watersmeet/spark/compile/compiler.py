@@ -65,7 +65,7 @@ from watersmeet.spark.compile.frames import (
     sql_with_others,
 )
 from watersmeet.spark.connectors import source_connector
-from watersmeet.spark.connectors.reading import PackFiles
+from watersmeet.spark.connectors.reading import PackFiles, is_latest_first
 from watersmeet.spark.connectors.record_columns import RecordPacking, record_decoder
 from watersmeet.spark.exchange.columns import FILE, KEEP, Codes, ColumnPipeline, Precombine
 from watersmeet.spark.exchange.output import OUTPUT_DDL
@@ -407,7 +407,8 @@ class Compiler:
         reader = source_connector(leaf.source).column_reader(names, self.arrow(schema), recovers=self.recovers)
         if reader is None:
             return None
-        return self.files[leaf.source.name].mapInArrow(PackFiles(pack, reader, columns), PACKED_DDL)
+        read = PackFiles(pack, reader, columns, is_latest_first(leaf.source.lowercase_options))
+        return self.files[leaf.source.name].mapInArrow(read, PACKED_DDL)
 
     def pack_records(
         self, source: Source, schema: StructType, names: Sequence[str], columns: ColumnPipeline, pack: Pack

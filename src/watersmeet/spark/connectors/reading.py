@@ -346,12 +346,16 @@ def file_of_row(frame: DataFrame, options: Mapping[str, str]) -> Column:
     """The file that a row of a frame is of, and where in it the part begins that a task reads."""
     metadata = frame.metadataColumn("_metadata")
     time = F.unix_micros(metadata.getField("file_modification_time"))
-    is_latest_first = options.get("latestfirst", "false").lower() == "true"
     return F.struct(
-        (-time if is_latest_first else time).alias(TIME),
+        (-time if is_latest_first(options) else time).alias(TIME),
         metadata.getField("file_path").alias(PATH),
         metadata.getField("file_block_start").alias(START),
     )
+
+
+def is_latest_first(options: Mapping[str, str]) -> bool:
+    """Whether the latest file comes first."""
+    return options.get("latestfirst", "false").lower() == "true"
 
 
 FILES_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
@@ -409,7 +413,8 @@ def _find_files(spark: SparkSession, plain: Sequence[Source]) -> dict[str, DataF
     return {
         n: frame.select(
             "path",
-            file_of_row(frame, s.lowercase_options).alias("file"),
+            # Not from the metadata of rows: Spark would compile code for it in each batch.
+            "modificationTime",
             *([] if copies is None or not _is_remote(s) else [copies.alias("copy")]),
         )
         for n, (s, frame) in files.items()
@@ -434,6 +439,7 @@ class PackFiles:
     pack: Pack
     reader: ColumnReader
     columns: ColumnPipeline
+    latest_first: bool
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the files of one map task."""
@@ -443,10 +449,14 @@ class PackFiles:
 
     def _files(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Array, Iterator[pa.RecordBatch]]]:
         """The files of a batch, each as its rows have it, with its rows. A copy is deleted once it is read."""
-        paths = batch.column(0).to_pylist()
+        paths, times = batch.column(0), batch.column(1).cast(pa.int64()).to_numpy()
+        times = pa.array(-times if self.latest_first else times)
+        # A worker reads a file from its start.
+        starts = pa.array(np.zeros(len(paths), np.int64))
+        files = pa.StructArray.from_arrays([times, paths, starts], names=[TIME, PATH, START])
         copies = batch.column(2).to_pylist() if batch.num_columns > 2 else [None] * len(paths)
-        for number, (path, copy) in enumerate(zip(paths, copies, strict=True)):
-            yield batch.column(1).slice(number, 1), self.reader.read(path, copy)
+        for number, (path, copy) in enumerate(zip(paths.to_pylist(), copies, strict=True)):
+            yield files.slice(number, 1), self.reader.read(path, copy)
             if copy is not None:
                 Path(copy).unlink(missing_ok=True)
 

@@ -245,21 +245,21 @@ class FileKeys:
     def numbers_of(self, files: pa.Array, parts: pa.Array | None) -> pa.Array:
         """The number of each row's key; ``parts``: those of a union that the rows come from.
 
-        A dictionary of files is of no union.
+        A dictionary of files is of no union, and comes from a worker that has read them by their plain paths.
         """
         if pa.types.is_dictionary(files.type):
-            keys = [self._number(0, **file) for file in files.dictionary.to_pylist()]
+            keys = [self._number(0, file[TIME], file[PATH], file[START]) for file in files.dictionary.to_pylist()]
             return pa.array(np.array(keys, np.int64)[files.indices.to_numpy()])
         columns = _key_columns(files, parts)
         starts = _run_starts(columns, len(files))
         runs = zip(*(column.take(pa.array(starts)).to_pylist() for column in columns), strict=True)
-        numbers = [self._number(*run) for run in runs]
+        # Spark writes paths as addresses: the order is that of the names that people know.
+        numbers = [self._number(part, time, unquote(path), start) for part, time, path, start in runs]
         lengths = np.diff(np.append(starts, len(files)))
         return pa.array(np.repeat(np.array(numbers, np.int64), lengths))
 
     def _number(self, part: int, time: int, path: str, start: int) -> int:
-        # Spark writes paths as addresses: the order is that of the names that people know.
-        return self._numbers.setdefault((part, time, unquote(path), start), len(self._numbers))
+        return self._numbers.setdefault((part, time, path, start), len(self._numbers))
 
     def sort(self, batches: Sequence[pa.RecordBatch], column: str) -> tuple[Sequence[pa.RecordBatch], bytes]:
         """Batches in the order of the keys that ``column`` has the numbers of, without it; and the lengths of runs."""
