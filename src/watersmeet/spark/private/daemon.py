@@ -27,6 +27,7 @@ IMPORTED_ONCE = (
     "pyspark.sql.streaming.stateful_processor_util",
     "pyspark.sql.streaming.proto.StateMessage_pb2",
     "watersmeet.operators.interval.kernel",
+    "watersmeet.spark.connectors.parquet",
     "watersmeet.spark.exchange.packing",
     "watersmeet.spark.exchange.stateful",
 )

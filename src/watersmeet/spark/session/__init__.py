@@ -9,9 +9,11 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from watersmeet.errors import refuse
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_IMPORTED_MEANWHILE = ("watersmeet.project", "watersmeet.queries")
+"""Not PySpark, which this process imports itself at that time."""
 
 STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -256,6 +260,9 @@ def _start_session(
     try:
         with _redirect_output(log):
             if master is not None:
+                # Java needs seconds for its start: Python takes them for what every query imports.
+                for name in _IMPORTED_MEANWHILE:
+                    Thread(target=import_module, args=(name,), name="imports", daemon=True).start()
                 launch({"spark.master": master, **made})
                 for name, value in _cluster_defaults(master, made).items():
                     builder = builder.config(name, value)
