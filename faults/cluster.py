@@ -3,11 +3,14 @@
 A standalone cluster on loopback has two workers. One project with four queries has its storage on HDFS, another one on
 S3; they write files, Postgres and Kafka. Executors, workers, Python workers, daemons, the driver and the NameNode are
 killed; each kill affects all queries of a project. One project runs with speculation, one with dynamic allocation.
-The driver is started again after it was killed or has ended, and restarts queries that fail, which is counted. The last
-run, to the end of the input, is in local mode: it needs no executors, and continues from their checkpoints.
+The driver is started again after it was killed or has ended, and restarts queries that fail, which is counted.
+
+A kill follows when every query has had two batches since the last one, and after a pause; a query that takes longer
+than the patience is counted as slow, and is not waited for. After the last kill, files that no query has come near are
+deleted, and a run in local mode reads the rest: it needs no executors, and continues from their checkpoints.
 
     .venv/bin/python -m faults.cluster --kills 40 --only s3
-    .venv/bin/python -m faults.cluster --kills 8 --files 60 --pause 2 6 --minutes 3     a round of some minutes
+    .venv/bin/python -m faults.cluster --kills 7 --pause 1 3 --minutes 6     a round of some minutes, each process once
 """
 
 from __future__ import annotations
@@ -56,6 +59,10 @@ DYNAMIC = {
 MASTER = {"SPARK_DAEMON_MEMORY": "256m"}
 RETRY_CODES = (4, 5)
 """Exit codes of a run that may be started again."""
+AHEAD = 20
+"""So many files after the last reported batch stay: some of them may be in a batch that is planned."""
+SHOWN = 5
+"""The number of different failures that are printed."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ GROUPS = (
         "hdfs",
         (Scenario("interval", "files"), Scenario("interval", "kafka"), Scenario("table", "postgres"),
          Scenario("group", "files")),
-        ("executor", "executor", "worker", "python", "daemon", "driver", "namenode"),
+        ("executor", "worker", "python", "daemon", "driver", "namenode", "executor", "python", "executor"),
         SPECULATION,
     ),
     # The rows in a window depend on the batches, and a killed driver may merge two: so no driver is killed here.
@@ -81,10 +88,21 @@ GROUPS = (
         "s3",
         (Scenario("window", "files"), Scenario("interval", "postgres"), Scenario("group", "kafka"),
          Scenario("table", "files")),
-        ("executor", "executor", "worker", "python", "daemon"),
+        ("executor", "worker", "python", "daemon", "executor", "python", "executor"),
         DYNAMIC,
     ),
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The number of kills, the time after which there are no more, and the seconds between two of them."""
+
+    kills: int
+    seconds: float
+    pause: tuple[float, float]
+    patience: float
+    """The seconds for which all queries are waited for."""
 
 
 @dataclass
@@ -94,6 +112,12 @@ class Outcome:
     kills: Counter[str] = field(default_factory=Counter[str])
     ends: Counter[str] = field(default_factory=Counter[str])
     costs: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    slow: Counter[str] = field(default_factory=Counter[str])
+    """Kills after which a query had not had two batches when the patience was over."""
+    batches: dict[str, int] = field(default_factory=dict[str, int])
+    """The last batch of each query."""
+    failures: Counter[str] = field(default_factory=Counter[str])
+    """The messages of failed queries that were restarted."""
     rows: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
     """By query: the rows of the undisturbed run, those that are lost, and those that are doubled."""
 
@@ -175,89 +199,146 @@ class Killer:
                     yield int(process.name), "daemon" if "CoarseGrainedExecutorBackend" in above else "python"
 
 
-def disturb(
-    group: Group, folder: Path, files: int, backends: Servers, killer: Killer, storage: str, conf: Mapping[str, str],
-    kills: int, seconds: float, pause: tuple[float, float],
-) -> Outcome:  # fmt: skip
-    """Run a group undisturbed in local mode, then on the cluster with kills, and compare the rows."""
-    calm, disturbed = folder / "calm", folder / "disturbed"
-    make_project(group, calm, files, backends, "storage", {})
-    make_project(group, disturbed, files, backends, storage, {**CONF, **conf, **group.settings})
-    run = Run(calm, "--end")
-    if run.wait(END_SECONDS) != 0:
-        raise SystemExit(f"{group.name} fails undisturbed: {run.errors[-2000:]}")
-    print(f"{group.name}: the undisturbed run has ended", flush=True)
-    outcome, until = Outcome(), time.monotonic() + seconds
-    run = start(disturbed, killer)
-    run.next_batch(BATCH_SECONDS)
-    for _ in range(kills):
-        if time.monotonic() > until:
-            break
-        time.sleep(killer.chance.uniform(*pause))
-        run = restart_ended(run, disturbed, killer, outcome)
-        kind = killer.chance.choice(group.kinds)
-        began = time.monotonic()
-        if kind == "driver":
-            run.kill("group")
-            run.wait(30)
-            run = start(disturbed, killer)
-        elif not killer.kill(kind):
-            continue
-        outcome.kills[kind] += 1
-        print(f"{group.name}: {kind}", flush=True)
-        cost = wait_for_all(run, began, len(group.scenarios))
-        if cost is not None:
-            outcome.costs.setdefault(kind, []).append(cost)
-    run.kill("group")
-    run.wait(60)
-    for _ in range(3):
-        last = Run(disturbed, "--end")
-        code = last.wait(END_SECONDS)
-        if code == 0:
-            break
-        outcome.ends[f"last: {code}"] += 1
-        print(last.errors[-1500:], file=sys.stderr)
-    outcome.ends["a query failed and was restarted"] = (disturbed / "said.txt").read_text().count(": failed")
-    for number, scenario in enumerate(group.scenarios):
-        expected, actual = (rows_of(group, number, project, backends) for project in (calm, disturbed))
-        outcome.rows[scenario.name] = (expected.total(), (expected - actual).total(), (actual - expected).total())
-    return outcome
+class Trial:
+    """A group that runs on the cluster with kills, whose rows are compared with those of an undisturbed run."""
 
+    def __init__(self, group: Group, folder: Path, backends: Servers, killer: Killer) -> None:
+        self.group, self.backends, self.killer = group, backends, killer
+        self.calm, self.disturbed = folder / "calm", folder / "disturbed"
+        self.outcome, self.starts, self._began = Outcome(), 0, time.monotonic()
 
-def start(project: Path, killer: Killer) -> Run:
-    """Start a driver on the cluster."""
-    return Run(project, "--master", killer.cluster.master, "--restart", "on-failure")
+    def run(self, storage: str, conf: Mapping[str, str], files: int, pace: Pace) -> Outcome:
+        """Kill, let the queries end, and compare."""
+        make_project(self.group, self.calm, files, self.backends, "storage", {})
+        make_project(self.group, self.disturbed, files, self.backends, storage, {**CONF, **conf, **self.group.settings})
+        self._report("starts on the cluster")
+        self._disturb(files, pace)
+        self._report("no more kills; the rest of the input is read")
+        self.trim()
+        self._finish()
+        self._report("the same input is read without kills")
+        run = Run(self.calm, "--end")
+        if run.wait(END_SECONDS) != 0:
+            raise SystemExit(f"{self.group.name} fails undisturbed: {run.errors[-2000:]}")
+        for number, scenario in enumerate(self.group.scenarios):
+            expected, actual = (
+                rows_of(self.group, number, project, self.backends) for project in (self.calm, self.disturbed)
+            )
+            self.outcome.rows[scenario.name] = (
+                expected.total(), (expected - actual).total(), (actual - expected).total(),
+            )  # fmt: skip
+        return self.outcome
 
+    def _disturb(self, files: int, pace: Pace) -> None:
+        """Run with kills until there were all, or the time is over, or a query has read nearly all files."""
+        outcome, chance = self.outcome, self.killer.chance
+        run, until = self._start(), time.monotonic() + pace.seconds
+        run.next_batch(BATCH_SECONDS)
+        deck: list[str] = []
+        while outcome.kills.total() < pace.kills and time.monotonic() < until:
+            time.sleep(chance.uniform(*pace.pause))
+            run = self._restart_ended(run)
+            if max(outcome.batches.values(), default=0) > files - 2 * AHEAD:
+                self._report("too few files: there are no more kills")
+                break
+            deck = deck or chance.sample(self.group.kinds, len(self.group.kinds))
+            kind, began = deck.pop(), time.monotonic()
+            if kind == "driver":
+                run.kill("group")
+                run.wait(30)
+                run = self._start()
+            elif not self.killer.kill(kind):
+                continue
+            outcome.kills[kind] += 1
+            cost = self._wait_for_all(run, began, pace.patience)
+            if cost is not None:
+                outcome.costs.setdefault(kind, []).append(cost)
+            else:
+                outcome.slow[kind] += 1
+            took = f"two batches after {cost:.1f} s" if cost is not None else "slow"
+            self._report(f"kill {outcome.kills.total()} of {pace.kills}: {kind}; {took}; at batches {self._progress}")
+        # Directly after a batch the next one is planned, and in the middle of that two batches could become one.
+        batches = {**run.last_batches}
+        while run.is_running and run.last_batches == batches and time.monotonic() < until + BATCH_SECONDS:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        run.kill("group")
+        run.wait(60)
+        outcome.batches |= run.last_batches
 
-def restart_ended(run: Run, project: Path, killer: Killer, outcome: Outcome) -> Run:
-    """The run, or another one if it has ended by itself."""
-    if run.is_running:
+    def _start(self) -> Run:
+        """Start a driver on the cluster."""
+        self.starts += 1
+        return Run(self.disturbed, "--master", self.killer.cluster.master, "--restart", "on-failure")
+
+    def _restart_ended(self, run: Run) -> Run:
+        """The run, or another one if it has ended by itself."""
+        if run.is_running:
+            return run
+        code = run.process.poll()
+        self.outcome.ends[str(code)] += 1
+        self._report(f"the driver has ended with {code}, and is started again")
+        if code not in RETRY_CODES:
+            print(run.errors[-1500:], file=sys.stderr)
+        run = self._start()
+        run.next_batch(BATCH_SECONDS)
         return run
-    code = run.process.poll()
-    outcome.ends[str(code)] += 1
-    if code not in RETRY_CODES:
-        print(run.errors[-1500:], file=sys.stderr)
-    run = start(project, killer)
-    run.next_batch(BATCH_SECONDS)
-    return run
+
+    def _wait_for_all(self, run: Run, began: float, patience: float) -> float | None:
+        """The seconds from a kill until a query has had two batches, as a median of the queries.
+
+        The first of the two may have been written when the process was killed. None: not all queries had two within
+        the patience. Before the first batch of any query, it waits longer.
+        """
+        while run.is_running:
+            since: dict[str, list[float]] = {}
+            for moment, query in run.arrivals[:]:
+                if moment > began:
+                    since.setdefault(query, []).append(moment - began)
+            self.outcome.batches |= run.last_batches
+            second = [moments[1] for moments in since.values() if len(moments) > 1]
+            if len(second) == len(self.group.scenarios):
+                return statistics.median(second)
+            if time.monotonic() - began > (patience if since else BATCH_SECONDS):
+                break
+            time.sleep(0.1)
+        return None
+
+    @property
+    def _progress(self) -> str:
+        return ", ".join(str(batch) for _, batch in sorted(self.outcome.batches.items()))
+
+    def trim(self) -> None:
+        """Delete the files that no query has come near, from the undisturbed project too."""
+        for number in range(len(self.group.scenarios)):
+            last = self.outcome.batches.get(f"result_{number}", -1) + self.starts + AHEAD
+            for project in (self.calm, self.disturbed):
+                for file in (project / f"made-{number}" / "data").glob("*/*.json"):
+                    if int(file.stem) > last:
+                        file.unlink()
+
+    def _finish(self) -> None:
+        """Read the rest of the input, in local mode."""
+        for _ in range(3):
+            last = Run(self.disturbed, "--end")
+            code = last.wait(END_SECONDS)
+            if code == 0:
+                break
+            self.outcome.ends[f"last: {code}"] += 1
+            print(last.errors[-1500:], file=sys.stderr)
+        said = (self.disturbed / "said.txt").read_text(errors="replace")
+        self.outcome.failures.update(re.findall(r": failed, restarting in .*?\. (.*)", said))
+
+    def _report(self, text: str) -> None:
+        seconds = int(time.monotonic() - self._began)
+        print(f"{self.group.name} {seconds // 60:3}:{seconds % 60:02} {text}", flush=True)
 
 
-def wait_for_all(run: Run, began: float, queries: int) -> float | None:
-    """The seconds from a kill until a query has had two batches, as a median of the queries; None: the run has ended.
-
-    The first of the two may have been written when the process was killed. Queries without input are not counted.
-    """
-    until = began + BATCH_SECONDS
-    while time.monotonic() < until and run.is_running:
-        since: dict[str, list[float]] = {}
-        for moment, query in run.arrivals[:]:
-            if moment > began:
-                since.setdefault(query, []).append(moment - began)
-        second = [moments[1] for moments in since.values() if len(moments) > 1]
-        if len(second) == queries:
-            return statistics.median(second)
-        time.sleep(0.2)
-    return None
+def on_class_path(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings whose jars are not copied to executors: those of S3 have 700 MB, and each new executor would do so."""
+    jars = settings["spark.jars"].replace(",", os.pathsep)
+    paths = {f"spark.{process}.extraClassPath": jars for process in ("driver", "executor")}
+    return {name: value for name, value in settings.items() if name != "spark.jars"} | paths
 
 
 @contextmanager
@@ -276,7 +357,7 @@ def start_storages(folder: Path, names: Sequence[str]) -> Generator[dict[str, tu
             (folder / "s3-server").mkdir()
             buckets = start_s3(folder / "s3-server")
             bucket = next(buckets)
-            made["s3"] = (f"{bucket.url}/faults", bucket.settings, None)
+            made["s3"] = (f"{bucket.url}/faults", on_class_path(bucket.settings), None)
         yield made
     finally:
         if hdfs is not None and hdfs.process is not None:
@@ -286,16 +367,16 @@ def start_storages(folder: Path, names: Sequence[str]) -> Generator[dict[str, tu
 
 
 def print_outcome(name: str, outcome: Outcome) -> None:
-    """Print the kills by kind with the median of their cost, and the rows of each query."""
+    """Print the kills by kind with the median of their cost, the failures, and the rows of each query."""
     for kind, count in sorted(outcome.kills.items()):
         costs = outcome.costs.get(kind, [])
-        median = (
-            f"two batches after a median of {statistics.median(costs):.0f} s, at most {max(costs):.0f} s"
-            if costs
-            else ""
-        )
-        print(f"{name}: {count} x {kind}; {median}")
-    print(f"{name}: {outcome.kills.total()} kills; ends by exit code: {dict(outcome.ends)}")
+        times = f"median {statistics.median(costs):.0f} s, at most {max(costs):.0f} s" if costs else "not measured"
+        slow = f"; {outcome.slow[kind]} were slower" if outcome.slow[kind] else ""
+        print(f"{name}: {count} x {kind}; until all queries had two batches: {times}{slow}")
+    print(f"{name}: {outcome.kills.total()} kills; drivers that ended, by exit code: {dict(outcome.ends)}")
+    print(f"{name}: {outcome.failures.total()} times a query failed and was restarted")
+    for failure, count in outcome.failures.most_common(SHOWN):
+        print(f"{name}:   {count} x {failure[:200]}")
     for query, (rows, lost, doubled) in outcome.rows.items():
         print(f"{name}: {query}: {rows} rows, {lost} lost, {doubled} doubled")
 
@@ -308,8 +389,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = [group.name for group in GROUPS]
     parser.add_argument("--kills", type=int, default=100, help="of each project")
     parser.add_argument("--minutes", type=float, default=240.0, help="the time after which a project has no more kills")
-    parser.add_argument("--files", type=int, default=1500, help="files of each source, a batch each")
-    parser.add_argument("--pause", type=float, nargs=2, default=(8.0, 20.0), help="seconds between two kills")
+    parser.add_argument("--files", type=int, default=3000, help="files of each source, a batch each, at most")
+    parser.add_argument("--pause", type=float, nargs=2, default=(1.0, 5.0), help="seconds before each kill")
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds for which all queries are waited for")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="STORAGE")
     parser.add_argument("--seed", type=int, default=1, help="seed of the kinds and moments of kills")
     parser.add_argument("--folder", type=Path, help="a new folder for all files, which stay there")
@@ -324,18 +406,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 storage, conf, hdfs = storages[group.name]
                 with start_standalone(place / "cluster", environ=MASTER) as cluster:
                     killer = Killer(cluster, hdfs, random.Random(options.seed))
-                    outcome = disturb(
-                        group,
-                        place,
-                        options.files,
-                        backends,
-                        killer,
-                        storage,
-                        conf,
-                        options.kills,
-                        options.minutes * 60,
-                        options.pause,
-                    )
+                    pace = Pace(options.kills, options.minutes * 60, tuple(options.pause), options.patience)
+                    outcome = Trial(group, place, backends, killer).run(storage, conf, options.files, pace)
                 outcomes.append(outcome)
                 print_outcome(group.name, outcome)
     sys.exit(0 if all(outcome.is_right for outcome in outcomes) else 1)

@@ -35,6 +35,8 @@ class Run:
         self._batches: Queue[int] = Queue()
         self.arrivals: list[tuple[float, str]] = []
         """The time at which each batch was reported, in seconds of a monotonic clock, and its query."""
+        self.last_batches: dict[str, int] = {}
+        """The last batch that each query has reported."""
         self.last_lines: deque[str] = deque(maxlen=5)
         self._refusals: list[str] = []
         self._reader = Thread(target=self._read, daemon=True)
@@ -49,6 +51,7 @@ class Run:
                 if "batch" in report:
                     self._batches.put(report["batch"])
                     self.arrivals.append((time.monotonic(), report.get("query", "")))
+                    self.last_batches[report.get("query", "")] = report["batch"]
                 elif "refusals" in report:
                     self._refusals.append(line)
 

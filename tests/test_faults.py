@@ -6,9 +6,11 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import duckdb
 import pytest
+from examples.cluster.standalone import Standalone
 from faults import cluster
 from faults.__main__ import main
 from faults.harms import Plan, run_disturbed
@@ -42,6 +44,30 @@ def test_kills_say_what_they_do_and_write_projects_that_can_be_read(
     cluster.make_project(files, tmp_path / "calm", 2, Servers(None, None), "storage", {"spark.ui.enabled": "false"})
     script = read_script(open_project(tmp_path / "calm").text)
     assert [query.into for query in analyze(script)] == ["result_0", "result_1"]
+
+
+def test_kills_leave_the_files_that_a_query_may_have_read(tmp_path: Path) -> None:
+    [group] = [group for group in cluster.GROUPS if group.name == "s3"]
+    group = replace(group, scenarios=tuple(one for one in group.scenarios if one.sink == "files"))
+    killer = cluster.Killer(Standalone(tmp_path, 1, "1g", {}), None, Random(1))
+    trial = cluster.Trial(group, tmp_path, Servers(None, None), killer)
+    for project in (trial.calm, trial.disturbed):
+        cluster.make_project(group, project, 60, Servers(None, None), "storage", {})
+    trial.starts = 2
+    trial.outcome.batches["result_0"] = 5
+    trial.trim()
+    for project in (trial.calm, trial.disturbed):
+        counts = [len([*(project / f"made-{n}" / "data" / "orders").iterdir()]) for n in range(2)]
+        assert counts == [5 + 2 + cluster.AHEAD + 1, -1 + 2 + cluster.AHEAD + 1]
+
+
+def test_kills_do_not_copy_the_jars_of_s3_to_executors() -> None:
+    settings = cluster.on_class_path({"spark.jars": "/a.jar,/b.jar", "spark.hadoop.fs.s3a.endpoint": "http://here"})
+    assert settings == {
+        "spark.hadoop.fs.s3a.endpoint": "http://here",
+        "spark.driver.extraClassPath": "/a.jar:/b.jar",
+        "spark.executor.extraClassPath": "/a.jar:/b.jar",
+    }
 
 
 @pytest.mark.spark
