@@ -57,7 +57,8 @@ def main(
             options.beside, options.sections, workload, options.repeat, only=options.only, without=options.without
         ):
             console.print(
-                f"{comparison.section}, {comparison.run.label or comparison.run.contender}: {comparison.ratio:.2f}",
+                f"{comparison.section}, {comparison.run.label or comparison.run.contender}: "
+                f"{comparison.ratio:.2f}, of the shortest {comparison.ratio_of_shortest:.2f}",
                 style="dim",
             )
             comparisons.append(comparison)
