@@ -39,13 +39,14 @@ demo: install ## join two streams of made-up orders and deliveries on local Spar
 # waits in one leaves the cores to the others. Of the examples of property tests a share is enough.
 EXAMPLES ?= 0.1
 SHARED_OUT := --dist loadfile --no-loadscope-reorder
+SLOWEST := --durations 25 --durations-min 3
 # Named, so that no process reads the thousands of others.
 ON_SPARK = $(shell grep -rl --include='test_*.py' 'mark.spark' tests | grep -v /matrix/ | sort)
 
 test: install ## all tests, with Spark
-	@mkdir -p build; WATERSMEET_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "not spark" \
+	@mkdir -p build; WATERSMEET_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "not spark" $(SLOWEST) \
 		>build/tests-without-spark.log 2>&1 & without=$$!; \
-	$(BIN)/python -m pytest -q -m spark -n 2 $(SHARED_OUT) $(ON_SPARK); status=$$?; \
+	$(BIN)/python -m pytest -q -m spark -n 2 $(SHARED_OUT) $(SLOWEST) $(ON_SPARK); status=$$?; \
 	wait $$without || status=$$?; cat build/tests-without-spark.log; exit $$status
 
 smoke: install ## one test of each join family and each connector on Spark, two minutes
