@@ -256,6 +256,38 @@ def check_outputs(url: str, project: Path, output: Storage) -> None:
     assert sorted(row["id"] for row in sink_rows("joined")) == [1, 2, 4, 5, 6]
 
 
+HISTORY = """
+CREATE STREAM orders (id BIGINT, t BIGINT, WATERMARK FOR t AS t) USING json OPTIONS (path 'live')
+AFTER json OPTIONS (path '{storage}/history', until '4', maxFilesPerTrigger '1');
+CREATE SINK seen USING json OPTIONS (path 'seen');
+INSERT INTO seen SELECT STREAM a.id, b.id AS next FROM orders a LEFT JOIN orders b
+ON a.id + 1 = b.id AND b.t BETWEEN a.t AND a.t + 9;
+"""
+
+
+def check_history(storage: RemoteStorage, project: Path) -> None:
+    """A history that lies there is read to its end, and the stream follows; so does a state that is rebuilt."""
+    (project / "sql").mkdir(parents=True)
+    for folder, files in (("made/history", (range(3), range(3, 6))), ("live", (range(2, 8),))):
+        (project / folder).mkdir(parents=True)
+        for number, ids in enumerate(files):
+            text = "".join(json.dumps({"id": id_, "t": id_}) + "\n" for id_ in ids)
+            (project / folder / f"{number}.json").write_text(text)
+    storage.upload(project / "made")
+    text = HISTORY.format(storage=storage)
+    (project / "watersmeet.yml").write_text(
+        f"name: history\nstorage: {storage}/state\nlibraries:\n- glob:\n    include: sql/**\n"
+    )
+    (project / "sql" / "seen.sql").write_text(text)
+    assert "history" in watersmeet("run", project, "--once")
+    (project / "sql" / "seen.sql").write_text(text.replace("LEFT JOIN", "FULL JOIN"))
+    watersmeet("run", project, "--end", "--rebuild")
+    rows = [json.loads(line) for file in (project / "seen").glob("*.json") for line in file.read_text().splitlines()]
+    pairs = [(row.get("id", -1), row.get("next", 8)) for row in rows]
+    # The first order waits for one that would precede it until the end.
+    assert sorted(pairs) == [(n, n + 1) for n in range(-1, 8)], pairs
+
+
 PARQUET = """
 CREATE STREAM orders (id BIGINT, at BIGINT, day INT, name STRING, price DOUBLE, paid DECIMAL(12, 2), made TIMESTAMP,
   WATERMARK FOR at AS at) USING parquet OPTIONS (path '{url}/orders');
@@ -573,6 +605,7 @@ def steps_at(spark: SparkSession, url: str, folder: Path) -> dict[str, Callable[
         "attempts": partial(check_batch_files, spark, storage / "attempts"),
         "commands": partial(check_commands, url, folder),
         "parquet": partial(check_parquet, storage / "parquet", folder / "parquet"),
+        "history": partial(check_history, storage / "after", folder / "after"),
         "static": partial(check_static_tables, storage / "tables", folder),
         "outputs": partial(check_outputs, f"{url}/outputs", folder / "outputs", folder / "local"),
         "resume": partial(check_sink_resume, f"{url}/resume", folder / "resume"),

@@ -16,6 +16,7 @@ from watersmeet.cli.script import open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.packages import connector_of
 from watersmeet.formats.records import ddl
+from watersmeet.queries import read_script
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.run.running import run_script
 
@@ -67,3 +68,19 @@ def test_columns_are_those_that_spark_reads_and_stay(avro: SparkSession, tmp_pat
     assert run() == first
     write_avro(tmp_path / "in" / "c.avro", record(("t", "long"), ("more", "long")), (long(2**41) + long(7),))
     assert run() == [*first, {"t": 2**41}]
+
+
+def test_files_of_avro_are_the_history_of_a_stream(avro: SparkSession, tmp_path: Path) -> None:
+    rows = avro.range(6).selectExpr("id", "id AS t").coalesce(1)
+    rows.write.format("avro").save(f"{tmp_path}/history")
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live" / "0.json").write_text("".join(json.dumps({"id": n, "t": n}) + "\n" for n in range(2, 9)))
+    script = read_script(f"""
+        CREATE STREAM s (id BIGINT, t BIGINT, WATERMARK FOR t AS t) USING json OPTIONS (path '{tmp_path}/live')
+        AFTER avro OPTIONS (path '{tmp_path}/history', until '4');
+        CREATE SINK out USING json OPTIONS (path '{tmp_path}/out');
+        INSERT INTO out SELECT STREAM id FROM s;
+    """)
+    run_script(script, spark=avro, storage=tmp_path / "storage", trigger="end")
+    files = (tmp_path / "out").glob("*.json")
+    assert sorted(json.loads(line)["id"] for file in files for line in file.read_text().splitlines()) == [*range(9)]

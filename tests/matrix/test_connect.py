@@ -132,6 +132,26 @@ def test_refusals_of_the_server_have_their_place(server: str, tmp_path: Path) ->
     assert [refusal["condition"] for refusal in refusals] == ["UNKNOWN_FORMAT"]
 
 
+@joins
+def test_a_history_and_then_its_stream_are_read(server: str, tmp_path: Path) -> None:
+    for folder, numbers in (("history", range(6)), ("live", range(2, 9))):
+        (tmp_path / folder).mkdir()
+        text = "".join(json.dumps({"id": n, "t": n}) + "\n" for n in numbers)
+        (tmp_path / folder / "0.json").write_text(text)
+    script = tmp_path / "s.sql"
+    script.write_text(f"""
+        CREATE STREAM s (id BIGINT, t BIGINT, WATERMARK FOR t AS t) USING json OPTIONS (path '{tmp_path}/live')
+        AFTER json OPTIONS (path '{tmp_path}/history', until '4');
+        CREATE SINK out USING json OPTIONS (path '{tmp_path}/out');
+        INSERT INTO out SELECT STREAM a.id FROM s a JOIN s b ON a.id = b.id AND a.t = b.t;
+    """)
+    for trigger in ("--once", "--end"):
+        said = command(server, script, trigger)
+        assert said.returncode == 0, said.stdout + said.stderr
+    files = (tmp_path / "out").glob("*.json")
+    assert sorted(json.loads(line)["id"] for file in files for line in file.read_text().splitlines()) == [*range(9)]
+
+
 @pytest.mark.skipif(not IS_OLD, reason="joins run through Connect")
 def test_a_join_that_cannot_run_there_is_refused(server: str, tmp_path: Path) -> None:
     script = make_project(tmp_path / "shop", orders=400)

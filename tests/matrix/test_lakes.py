@@ -406,6 +406,57 @@ def test_iceberg_as_a_stream_and_as_a_sink(lakes: SparkSession, tmp_path: Path) 
         assert [row[0] for row in rows(lakes.table("lake.shop.paid"))] == [*range(first + 5)]
 
 
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_table_is_the_history_of_a_stream(lakes: SparkSession, tmp_path: Path, format_: str) -> None:
+    if format_ == "iceberg":
+        catalog(lakes, "brook", tmp_path)
+        lakes.sql("CREATE TABLE brook.shop.orders (id BIGINT, t TIMESTAMP) USING iceberg")
+
+    def append(*ids: int) -> None:
+        """A minute lies between orders; number 10 is of noon."""
+        made = lakes.createDataFrame(
+            [(n, f"2026-03-01 {(710 + n) // 60}:{(710 + n) % 60:02}:00") for n in ids], "id BIGINT, t STRING"
+        )
+        made = made.selectExpr("id", "CAST(t AS TIMESTAMP) AS t").coalesce(1)
+        if format_ == "iceberg":
+            made.writeTo("brook.shop.orders").append()
+        else:
+            made.write.format("delta").mode("append").save(f"{tmp_path}/orders")
+
+    def arrive(*ids: int) -> None:
+        text = "".join(
+            json.dumps({"id": n, "t": f"2026-03-01 {(710 + n) // 60}:{(710 + n) % 60:02}:00"}) + "\n" for n in ids
+        )
+        (tmp_path / "live").mkdir(exist_ok=True)
+        (tmp_path / "live" / f"{ids[0]}.json").write_text(text)
+
+    table = "table 'brook.shop.orders'" if format_ == "iceberg" else f"path '{tmp_path}/orders'"
+    text = f"""
+        CREATE STREAM orders (id BIGINT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 5 MINUTES)
+        USING json OPTIONS (path '{tmp_path}/live')
+        AFTER {format_} OPTIONS ({table}, until '2026-03-01 12:00:00');
+        CREATE SINK out USING json OPTIONS (path '{tmp_path}/out');
+        INSERT INTO out SELECT STREAM a.id, b.id AS next FROM orders a LEFT JOIN orders b
+        ON a.id + 1 = b.id AND b.t BETWEEN a.t AND a.t + INTERVAL 10 MINUTES;
+    """
+    # Both have orders 8 to 11.
+    append(0, 1, 2, 3)
+    append(4, 5, 6, 7, 8, 9, 10, 11)
+    arrive(8, 9, 10, 11, 12)
+    run(lakes, text, tmp_path)
+    assert (
+        json.loads((tmp_path / "storage/checkpoints/out/history").read_text())["sources"]["orders"]["format"] == format_
+    )
+    # A table is read on: a row that comes later counts, unless it is late.
+    append(9)
+    arrive(13)
+    run(lakes, text, tmp_path, "end")
+    files = (tmp_path / "out").glob("*.json")
+    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    expected = [(n, n + 1 if n < 13 else None) for n in range(14)]
+    assert sorted((row["id"], row.get("next")) for row in found) == sorted([*expected, (9, 10)])
+
+
 def test_a_stream_goes_to_the_folder_of_an_iceberg_table(lakes: SparkSession, tmp_path: Path) -> None:
     if "iceberg" not in FORMATS:
         pytest.skip(f"there is no library of Iceberg for Spark {spark_version()}")

@@ -149,6 +149,11 @@ def _read(spark: SparkSession, source: Source, reads: Reads) -> DataFrame:
     return decode_changes(source, _load_source(spark, once if reads == "all now" else source))
 
 
+def read_now(spark: SparkSession, source: Source) -> DataFrame:
+    """The rows that a stream has now, as a batch."""
+    return _read(spark, source, "all now")
+
+
 def _load_source(spark: SparkSession, source: Source) -> DataFrame:
     """The rows of a source, before their changes are decoded."""
     connector, feed = source_connector(source), feed_of(source)

@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 
@@ -278,6 +279,73 @@ def cache_jvm_names(spark: SparkSession) -> None:
 def _attributes(holder: Any) -> dict[str, Any]:
     """The attributes that py4j checks before it sends a request."""
     return cast("dict[str, Any]", vars(holder))
+
+
+@dataclass(frozen=True)
+class PartitionOffsets:
+    """The first offset that a partition of a topic still has, where reading starts, and the offset after its last."""
+
+    begin: int
+    start: int
+    end: int
+
+
+_MOST_INTEGER = (1 << 31) - 1
+"""Larger numbers become a Long in the JVM, which Kafka wants of times; this one is in January 1970."""
+_DESERIALIZER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+
+
+def topic_offsets(spark: SparkSession, options: Mapping[str, str]) -> dict[tuple[str, int], PartitionOffsets]:
+    """The offsets of the topics that a source with these options, in small letters, reads, by topic and partition.
+
+    Uses Kafka's client in the JVM, which the connector of Spark brings: Spark itself shows no offsets of partitions
+    without records. Missing (Spark Connect, or a broker that does not answer): nothing is known.
+    """
+    try:
+        jvm = cast("Any", spark)._jvm
+        settings = jvm.java.util.HashMap()
+        for name in ("key.deserializer", "value.deserializer"):
+            settings.put(name, _DESERIALIZER)
+        for name, value in options.items():
+            if name.startswith("kafka."):
+                settings.put(name.removeprefix("kafka."), value)
+        consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
+    except (AttributeError, TypeError, Py4JError):
+        return {}
+    try:
+        return _read_offsets(jvm, consumer, options)
+    except Py4JError:
+        return {}
+    finally:
+        consumer.close()
+
+
+def _read_offsets(jvm: Any, consumer: Any, options: Mapping[str, str]) -> dict[tuple[str, int], PartitionOffsets]:
+    parts = jvm.java.util.ArrayList()
+    assigned = json.loads(options.get("assign", "{}"))
+    names = [name.strip() for name in options.get("subscribe", "").split(",") if name.strip()] or [*assigned]
+    if "subscribepattern" in options:
+        known = list(consumer.listTopics().keySet())
+        names = [name for name in known if jvm.java.util.regex.Pattern.matches(options["subscribepattern"], name)]
+    for name in names:
+        for found in consumer.partitionsFor(name) or ():
+            if not assigned or found.partition() in assigned[name]:
+                parts.add(jvm.org.apache.kafka.common.TopicPartition(name, found.partition()))
+    begins, ends = consumer.beginningOffsets(parts), consumer.endOffsets(parts)
+    starts: dict[tuple[str, int], int] = {}
+    if (since_millis := int(options.get("startingtimestamp", 0))) > _MOST_INTEGER:
+        times = jvm.java.util.HashMap()
+        for part in parts:
+            times.put(part, since_millis)
+        since = consumer.offsetsForTimes(times)
+        for part in parts:
+            found = since.get(part)
+            starts[part.topic(), part.partition()] = int(ends.get(part) if found is None else found.offset())
+    offsets: dict[tuple[str, int], PartitionOffsets] = {}
+    for part in parts:
+        key, begin = (str(part.topic()), int(part.partition())), int(begins.get(part))
+        offsets[key] = PartitionOffsets(begin, starts.get(key, begin), int(ends.get(part)))
+    return offsets
 
 
 _CAST_OF_NOW = re.compile(r"cast\(\s*(now|today|tomorrow|yesterday)( [\w/:+-]+)?\s* as (date|timestamp)", re.IGNORECASE)

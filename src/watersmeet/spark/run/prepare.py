@@ -13,7 +13,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.catalog import Sink, Source, Span
+from watersmeet.catalog import Sink, Source, Span, StreamHistory
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import sink_format, source_format
 from watersmeet.formats.base import CONSOLE, NOTHING, MalformedPolicy
@@ -29,7 +29,7 @@ from watersmeet.physical.nodes import read_sources as read_sources_of
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.compiler import Compiler, select_branch
 from watersmeet.spark.connectors import sink_connector
-from watersmeet.spark.connectors.history import find_ended_histories, phase_of
+from watersmeet.spark.connectors.history import find_ended_histories, find_gaps, is_seam_ahead, phase_of
 from watersmeet.spark.connectors.malformed import observe_malformed, readable_rows, select_malformed
 from watersmeet.spark.connectors.reading import find_unread, read_source, read_sources, resolve_options
 from watersmeet.spark.connectors.sinks import NewColumns, SinkTarget, check_target, target_of
@@ -94,7 +94,8 @@ class Prepared:
     ``follows``: the consequences of changes since its checkpoint was written, and ``owner`` the owner of the checkpoint
     once they are accepted; None: the present one. ``rebuilding``: its state is rebuilt before it starts. ``ahead``: the
     targets that have batches which the checkpoint does not have, and that are rewound. ``live``: the same query once
-    the history of its streams has been read to its end; None: it has none, or that has been read.
+    the history of its streams has been read to its end; None: it has none, or that has been read. ``seams``: the
+    streams with a history of which it has not read anything else yet.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Prepared:
     rebuilding: RebuildPlan | None = None
     ahead: tuple[SinkTarget, ...] = ()
     live: Prepared | None = None
+    seams: tuple[Source, ...] = ()
 
     @property
     def current(self) -> Prepared:
@@ -241,9 +243,19 @@ def prepare(
                 name = parsed.into or f"query{number}"
                 preparation = _Preparation(script, parsed, name, spark, storage, inputs, options)
                 prepared.append(preparation.run(query, (planned or {}).get(name)))
+        refusals += _find_gaps(script, spark, prepared)
     if refusals:
         raise WatersmeetError(refusals)
     return [query.with_leases(options.leases) for query in prepared]
+
+
+def _find_gaps(script: Script, spark: SparkSession, prepared: Sequence[Prepared]) -> Iterator[Refusal]:
+    """The refusals of topics that no longer have all that follows the history, each topic once."""
+    seams = {source.name: (source, not query.checkpoint.exists()) for query in prepared for source in query.seams}
+    for source, is_new in seams.values():
+        span = source.span if source.history is None else source.history.span
+        for refusal in find_gaps(spark, [source], is_new=is_new):
+            yield replace(refusal, place=script.place(span))
 
 
 @contextmanager
@@ -296,13 +308,16 @@ class _Preparation:
         """Prepare the query, or refuse to start it."""
         if is_local(self.checkpoint):
             clear_leftovers(self.checkpoint)
+        restored = self._restore_histories()
+        if restored:
+            query = with_histories(query, restored)
+            return self._with_histories(restored).run(query, planned)
         recorded = read_owner(self.spark, self.checkpoint, self.restart_hint)
         inputs = self.inputs.with_default_policy(self.default_policy)
-        query, inputs = self._restore_histories(query, inputs)
         is_before = bool(inputs.history) and phase_of(self.checkpoint) == "history"
         analyzed, read, static = _with_static_tables(query, inputs.before if is_before else inputs)
         built, tables, unread = self._compile(analyzed, read, recorded, planned)
-        has_history = any(source.history is not None for source in read_sources_of(built.plan.relation))
+        read_before = {source.name for source in read_sources_of(built.plan.relation) if source.history is not None}
         # First what cannot be accepted, then what can.
         _check_copies(static, self.storage, self.checkpoint, self.name, self.script, self.restart_hint)
         going_on = _Continuation() if recorded is None else self._continue(built, query, recorded)
@@ -310,11 +325,13 @@ class _Preparation:
         rows = built.compiled.result.drop(*others)
         for output in outputs:
             sink_connector(output.target).check_rows(output.rows(rows), output.place)
+        seams = [source for source in self.script.sources if source.name in read_before]
+        seams = seams if seams and is_seam_ahead(self.checkpoint) else []
         prepared = Prepared(
             self.name, built, outputs, self._watermark_folder, others, tables, static, unread,
-            going_on.follows, going_on.owner, going_on.rebuilding, rewinds,
+            going_on.follows, going_on.owner, going_on.rebuilding, rewinds, seams=tuple(seams),
         )  # fmt: skip
-        if is_before and has_history:
+        if is_before and read_before:
             analyzed, read, _ = _with_static_tables(query, inputs)
             built, _, unread = self._compile(analyzed, read, recorded, built.planned)
             prepared = replace(prepared, live=replace(prepared, built=built, malformed=unread))
@@ -324,16 +341,19 @@ class _Preparation:
             check_clocks(folder, str(self.checkpoint), recorded, owner, sources, self.restart_hint)
         return prepared
 
-    def _restore_histories(self, query: AnalyzedQuery, inputs: Inputs) -> tuple[AnalyzedQuery, Inputs]:
-        """The query with the histories that its checkpoint is past and that are not declared any more."""
-        ended = find_ended_histories(self.checkpoint)
-        sources = {s.name.lower(): s for s in self.script.sources if s.history is None and s.name in inputs.frames}
-        histories = {name: history for name, history in ended.items() if name in sources}
-        if not histories:
-            return query, inputs
-        restored = [replace(sources[name], history=history) for name, history in histories.items()]
-        frames = {source.name: read_source(self.spark, self.script, source, "live") for source in restored}
-        return with_histories(query, histories), replace(inputs, frames={**inputs.frames, **frames})
+    def _restore_histories(self) -> Mapping[str, StreamHistory]:
+        """The histories that the checkpoint is past and that are not declared any more, by source in small letters."""
+        ended, frames = find_ended_histories(self.checkpoint), self.inputs.frames
+        without = {s.name.lower() for s in self.script.sources if s.history is None and s.name in frames}
+        return {name: history for name, history in ended.items() if name in without}
+
+    def _with_histories(self, histories: Mapping[str, StreamHistory]) -> _Preparation:
+        """The same, with these histories declared, which have been read."""
+        sources = tuple(replace(s, history=histories.get(s.name.lower(), s.history)) for s in self.script.sources)
+        script = resolve_options(replace(self.script, sources=sources))
+        restored = [source for source in script.sources if source.name.lower() in histories]
+        frames = {source.name: read_source(self.spark, script, source, "live") for source in restored}
+        return replace(self, script=script, inputs=replace(self.inputs, frames={**self.inputs.frames, **frames}))
 
     def _compile(
         self, query: AnalyzedQuery, read: Mapping[str, DataFrame], recorded: Owner | None, planned: PlannedQuery | None

@@ -20,6 +20,7 @@ from watersmeet.operators.core.operator import NOW, Watermarks
 from watersmeet.physical import join_plans
 from watersmeet.physical.change import NamedIdentity
 from watersmeet.physical.identity import scan_names
+from watersmeet.spark.connectors.history import MARKER, path_of_history
 from watersmeet.spark.private.files import (
     WHOLE,
     UnknownStateError,
@@ -219,9 +220,14 @@ def _finish(spark: SparkSession, plan: RebuildPlan, made: Storage, read: SourceP
     relocate_state(made, final_place(made, plan.checkpoint))
     for name in ("offsets", "commits", "sources"):
         delete_tree(made / name)
+    # Of a history that was read, the log still has the files.
+    sources = [
+        (number, {name: path_of_history(value) if name.lower() == "path" else value for name, value in options.items()})
+        for number, options in sources
+    ]
     write_logs(made, read, sources, plan.last, plan.planned, json.loads(head)["conf"])
     (made / "commits").mkdir()
-    for file in (f"commits/{plan.last}", "metadata"):
+    for file in (f"commits/{plan.last}", "metadata", *([MARKER] if (plan.checkpoint / MARKER).is_file() else [])):
         copy_tree(plan.checkpoint / file, made / file)
     for checksum in list(made.glob(".*.crc")):
         checksum.unlink()

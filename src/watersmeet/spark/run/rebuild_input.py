@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import OFFSETS, Source
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.formats import source_format
+from watersmeet.formats import history_source, live_source, source_format
 from watersmeet.locations import Storage, is_local, local_path, location_of
 from watersmeet.logical.nodes import Script
 from watersmeet.metrics.progress import Progress
@@ -32,6 +32,7 @@ from watersmeet.operators.core.operator import END_OF_INPUT, Watermarks
 from watersmeet.operators.state.state_schema import Reach
 from watersmeet.physical.change import NamedIdentity
 from watersmeet.schema import quote
+from watersmeet.spark.connectors.history import is_lake, rows_after, rows_before
 from watersmeet.spark.connectors.malformed import (
     PLACE,
     count_malformed,
@@ -84,23 +85,22 @@ class ReplayRange:
 
 def check_replayable(query: str, sources: Sequence[Source], replay: ReplayRange) -> None:
     """Refuse what cannot be read again: sources that forget, and files that are gone."""
-    for source in sources:
+    for source in (part for each in sources if not is_static(each) for part in _parts(each)):
         path = source.lowercase_options.get("path")
-        if is_static(source):
-            continue
-        if source.history is not None:
-            raise input_gone(query, source.name, "it has a history, which a rebuild does not read")
-        if path is None and not source_format(source).has_partitions:
+        if is_lake(source) or (path is None and not source_format(source).has_partitions):
             raise input_gone(query, source.name, f"{source.format} cannot be read twice")
-        if path is None:
-            continue
-        if "://" in local_path(path):
-            # Whether they are there is seen when they are read.
+        if path is None or "://" in local_path(path):
+            # Whether it is there is seen when it is read.
             continue
         missing = [file for file in replay.files(path) if not Path(file).exists()]
         if missing:
             more = f" and {len(missing) - 1:,} more are" if len(missing) > 1 else " is"
             raise input_gone(query, source.name, f"the file {missing[0]}{more} gone")
+
+
+def _parts(source: Source) -> tuple[Source, ...]:
+    """The parts of a source that are read one after the other: its history and the stream itself, or it alone."""
+    return (source,) if source.history is None else (history_source(source), live_source(source))
 
 
 def input_gone(query: str, source: str, reason: str) -> WatersmeetError:
@@ -118,22 +118,8 @@ def replay_stream(
     query: str,
 ) -> DataFrame:
     """The rows that a source had in these batches, as a stream of them."""
-    links = folder / "links"
-    if is_static(source):
-        copy = copy_of(source, storage, read_settings(spark, source))
-        replayed_source = replace(source, options={**source.options, "path": location_of(copy)})
-    else:
-        replayed_source = (
-            _link_files(source, replay, links) if "path" in source.lowercase_options else _limit_offsets(source, replay)
-        )
     try:
-        frame = replay_frame(spark, script, source if is_static(source) else replayed_source, storage)
-        if source_format(source).has_partitions and PLACE not in frame.columns:
-            raise input_gone(query, source.name, "values are read as they are, so a record cannot be identified")
-        place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())
-        order = F.struct(*order_of_files(frame, source), F.monotonically_increasing_id())
-        frame = frame.withColumn(_ORDER, order).withColumn(_BATCH, _batch(replayed_source, place, replay, links))
-        frame = readable_rows(frame)
+        frame = _read_replay(spark, script, source, storage, replay, folder, query)
         frame = frame.where(F.col(_BATCH).isNotNull())
         raw = folder / "raw"
         ordered = frame.repartition(_BATCH).sortWithinPartitions(_BATCH, _ORDER).drop(_ORDER)
@@ -144,6 +130,49 @@ def replay_stream(
         raise input_gone(query, source.name, str(error).strip().partition("\n")[0]) from error
     _write_batch_files(raw, next(iter((folder / "none").glob("part-*"))), folder / "batches", replay.steps)
     return spark.readStream.schema(rows.schema).options(**_ONE).parquet(location_of(folder / "batches"))
+
+
+def _read_replay(
+    spark: SparkSession,
+    script: Script,
+    source: Source,
+    storage: Storage,
+    replay: ReplayRange,
+    folder: Storage,
+    query: str,
+) -> DataFrame:
+    """The rows of a source, each with its batch of the replay, and its place in the order of arrival."""
+    if is_static(source):
+        copy = copy_of(source, storage, read_settings(spark, source))
+        parts = [replace(source, options={**source.options, "path": location_of(copy)})]
+        frames = [replay_frame(spark, script, source, storage)]
+    else:
+        parts = [_limit_part(part, replay, _links(folder, number)) for number, part in enumerate(_parts(source))]
+        frames = [read_source(cast("SparkSession", _InBatches(spark)), script, part) for part in parts]
+        if source.history is not None:
+            before, after = frames
+            frames = [rows_before(source, before, parts[0], after.schema), rows_after(source, after)]
+        frames = [count_malformed(source, frame, "drop") for frame in frames]
+    placed: list[DataFrame] = []
+    for number, (part, frame) in enumerate(zip(parts, frames, strict=True)):
+        if source_format(part).has_partitions and PLACE not in frame.columns:
+            raise input_gone(query, source.name, "values are read as they are, so a record cannot be identified")
+        place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())
+        of_file = order_of_files(frame, part) or [F.lit(None).cast(type_) for type_ in ("bigint", "string", "bigint")]
+        order = [F.lit(number), *of_file, F.monotonically_increasing_id()]
+        order = F.struct(*(value.alias(f"{n}") for n, value in enumerate(order)))
+        batch = _batch(part, place, replay, _links(folder, number))
+        placed.append(readable_rows(frame.withColumn(_ORDER, order).withColumn(_BATCH, batch)))
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), placed)
+
+
+def _links(folder: Storage, part: int) -> Storage:
+    return folder / f"links-{part}"
+
+
+def _limit_part(part: Source, replay: ReplayRange, links: Storage) -> Source:
+    """A part of a source as one of the files or offsets that are replayed."""
+    return _link_files(part, replay, links) if "path" in part.lowercase_options else _limit_offsets(part, replay)
 
 
 def empty_stream(rows: DataFrame, steps: int, folder: Storage) -> DataFrame:

@@ -28,7 +28,7 @@ from watersmeet.metrics.logs import guard_observer
 from watersmeet.metrics.progress import Progress, Totals, progress_of
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED
 from watersmeet.physical import QueryPlan, input_times, read_sources
-from watersmeet.spark.connectors.history import end_history
+from watersmeet.spark.connectors.history import end_history, find_gaps
 from watersmeet.spark.connectors.static import Loading
 from watersmeet.spark.folders import own_folder
 from watersmeet.spark.private.files import open_storage
@@ -237,14 +237,29 @@ class WatchedQuery:
         self.query = None
         if error is not None:
             return self._handle_failure(self.actions.why(error, self.prepared), policy)
-        sources = read_sources(self.prepared.built.plan.relation)
-        if self.prepared.live is not None and end_history(self.prepared.checkpoint, sources):
-            self.prepared = self.prepared.live
-            names = " and ".join(dict.fromkeys(source.name for source in sources if source.history is not None))
-            self._notify(f"the history of {names} is read; the stream follows.")
-            return True
-        self.listeners.on_end(self.prepared.name)
-        return False
+        try:
+            goes_on = self._follow_history()
+        except WatersmeetError as gaps:
+            return self._handle_failure(gaps, policy)
+        if not goes_on:
+            self.listeners.on_end(self.prepared.name)
+        return goes_on
+
+    def _follow_history(self) -> bool:
+        """Go on with the streams themselves if a history was read to its end, or refuse to; False: none was."""
+        before, live = self.prepared, self.prepared.live
+        if live is None:
+            return False
+        sources = read_sources(before.built.plan.relation)
+        # The history may have taken longer to read than the topic keeps records.
+        if gaps := [*find_gaps(before.built.compiled.result.sparkSession, before.seams, is_new=False)]:
+            raise WatersmeetError(gaps)
+        if not end_history(before.checkpoint, sources):
+            return False
+        self.prepared = live
+        names = " and ".join(dict.fromkeys(source.name for source in sources if source.history is not None))
+        self._notify(f"the history of {names} is read; the stream follows.")
+        return True
 
     def release_rows(self) -> None:
         """Let the rows go that wait for tables, once these are caught up, if the storage can be asked and told."""
