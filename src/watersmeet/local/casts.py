@@ -522,9 +522,11 @@ def _unreadable(text: str, type_: str) -> Exception:
 
 def _days(year: int, month: int, day: int, text: str) -> int:
     if 1 <= month <= 12:
-        first = np.datetime64((year - 1970) * 12 + month - 1, "M")
-        days = int(first.astype("datetime64[D]").astype(np.int64))
-        if 1 <= day <= int((first + 1).astype("datetime64[D]").astype(np.int64)) - days:
+        months = (year - 1970) * 12 + month - 1
+        days, following = (
+            int(np.datetime64(number, "M").astype("datetime64[D]").astype(np.int64)) for number in (months, months + 1)
+        )
+        if 1 <= day <= following - days:
             return days + day - 1
     raise ArithmeticError(f"{text!r} is not a date")
 
