@@ -98,7 +98,7 @@ cases: install ## all cases, types and readers on Spark, of which `make test` ru
 	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/tools/testing/test_on_spark.py \
 		tests/spark/state/test_state_formats.py tests/spark/compile/test_types.py tests/spark/compile/test_key_types.py \
 		tests/spark/connectors/test_ranges.py tests/spark/connectors/test_file_order.py tests/cli/test_dev.py \
-		tests/spark/test_local_functions.py tests/spark/connectors/test_kafka.py
+		tests/spark/test_local_functions.py tests/spark/connectors/test_kafka.py tests/test_internal_names.py
 
 # The latest of each line of Spark.
 SPARKS := 4.0.5 4.1.4 4.2.1 4.3.0

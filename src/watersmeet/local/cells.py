@@ -23,6 +23,7 @@ from watersmeet.catalog import Field
 from watersmeet.errors import refuse
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.relation import Padding
+from watersmeet.logical.words import without_generated_names
 from watersmeet.operators.core.changes import CHANGE, WEIGHT, consolidate_changes
 from watersmeet.operators.core.operator import Emission, StepReport, StreamOperator, Watermarks
 from watersmeet.operators.core.python_values import arrow_values, python_rows, python_value
@@ -147,6 +148,9 @@ def _convert_nested(value: Any, kind: Any) -> Any:
 
 class NeedsSparkError(Exception):
     """Raised for a query with an expression that only Spark can evaluate."""
+
+    def __str__(self) -> str:
+        return without_generated_names(super().__str__())
 
 
 FAILURES = (pa.ArrowException, ArithmeticError)

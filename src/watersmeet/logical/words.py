@@ -177,16 +177,25 @@ def without_generated_names(text: str) -> str:
     ('subquery', 'read k')
     >>> without_generated_names("the watermark of #2.#t"), without_generated_names("the first rows of #2/bids/b")
     ('the watermark of t', 'the first rows of b')
+    >>> without_generated_names("#1.tag = '#sale'")
+    "tag = '#sale'"
     """
+    parts = _LITERAL.split(text)
     for pattern, plain in _GENERATED:
-        text = pattern.sub(plain, text)
-    return text
+        parts[::2] = [pattern.sub(plain, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+_LITERAL = re.compile(r"((?<!\w)'(?:[^']|'')*')")
+"""A string in SQL, which is what the user wrote."""
 
 
 _GENERATED = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
         (r" AS `#[^`]*`", ""),
+        (r"#\d+\.\w+/(?:\w+/)*(\w+)", r"\1"),
+        (r"`#\w+\.\w+`", "…"),
         (r"(\w+)\.`#order`", r"the order of \1"),
         (r"^`#\w+`, ", ""),
         (r",? ?`#\w+`", ""),
@@ -195,6 +204,19 @@ _GENERATED = tuple(
         (r"(?<![\w`])#(\w+)|(?<=\.)#(\w+)", r"\1\2"),
     )
 )
+
+
+def in_plain_words(text: str, columns: Mapping[str, str]) -> str:
+    """A text without generated names; ``columns``: those of views, each with the expression that it stands for.
+
+    >>> in_plain_words("the watermark of l.`#order0` is 5", {"l.#order0": "v.t"})
+    'the watermark of v.t is 5'
+    """
+    for name in sorted(columns, key=len, reverse=True):
+        alias, _, column = name.rpartition(".")
+        for spelled in (name, f"{alias}.`{column}`", f"`{column}`"):
+            text = text.replace(spelled, columns[name])
+    return without_generated_names(text)
 
 
 def rows_of(side: AnalyzedRelation, names: Mapping[str, str]) -> str:

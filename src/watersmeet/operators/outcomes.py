@@ -15,7 +15,7 @@ import pyarrow as pa
 from watersmeet.deprecation import accept_old_names
 from watersmeet.duration import format_duration
 from watersmeet.logical.expressions import Expr
-from watersmeet.logical.words import expression_in_words, word
+from watersmeet.logical.words import expression_in_words, without_generated_names, word
 from watersmeet.operators.core.condition import Apply, ColumnRef, Condition, Constant, columns_of
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.operators.core.python_values import DistantTime
@@ -90,6 +90,11 @@ class RowArrival:
     key: str | None
     time: int | None
     where: str = ""
+
+    @property
+    def side_name(self) -> str:
+        """The side in names that users know."""
+        return without_generated_names(self.side)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from watersmeet.catalog import Source
 from watersmeet.logical.expressions import Expr
 from watersmeet.logical.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output
 from watersmeet.logical.relation import AnalyzedJoin, AnalyzedScan, AnalyzedView, Padding
+from watersmeet.logical.words import expression_in_words, is_unnamed, without_generated_names
 from watersmeet.operators.core.operator import StreamOperator
 from watersmeet.operators.core.routing import Route, SkewedKeys
 from watersmeet.operators.core.watermarks import WatermarkLag
@@ -468,7 +469,18 @@ def join_plans(relation: RelationPlan) -> tuple[JoinPlan, ...]:
 def join_name(plan: JoinPlan) -> str:
     """The display name of a join: its sides."""
     names = ["+".join(_user_aliases(port.input)) for port in plan.ports]
-    return plan.name_prefix + " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    sides = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    return without_generated_names(plan.name_prefix + sides)
+
+
+def internal_columns(plan: QueryPlan) -> dict[str, str]:
+    """The columns of views that only the plan names, such as what rows are ordered by, with what they stand for."""
+    return {
+        f"{view.alias}.{output.name}": expression_in_words(output.expr)
+        for view in view_plans(plan.relation)
+        for output in view.outputs
+        if is_unnamed(output.name)
+    }
 
 
 def _user_aliases(plan: RelationPlan) -> Iterator[str]:

@@ -282,12 +282,12 @@ def read_facts(source: Source, read: Sequence[str] | None) -> tuple[Fact, ...]:
     """
     if read is None:
         return ()
-    names = [field.name for field in source.fields if not field.hidden]
+    names = [field.name for field in source.fields if not field.hidden and not is_unnamed(field.name)]
     left_out = [word(name) for name in names if name not in read]
     if not left_out:
         return (("read", ["all columns"]),)
     return (
-        ("read", [", ".join(word(name) for name in read) or "no column"]),
+        ("read", [", ".join(word(name) for name in read if not is_unnamed(name)) or "no column"]),
         ("not read", [f"{', '.join(left_out)} (not used)"]),
     )
 

@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from typing import Any, cast
 
 from watersmeet.catalog import Sink
 from watersmeet.formats import source_format
@@ -46,10 +47,10 @@ from watersmeet.logical.words import (
     Fact,
     conditions,
     expression_in_words,
+    in_plain_words,
     is_unnamed,
     row_names,
     texts,
-    without_generated_names,
     word,
 )
 from watersmeet.operators.explainer import Families, StageExplainer, explainer, facts_as_data
@@ -155,20 +156,42 @@ class PlanDetails:
 
 def query_block(query: AnalyzedQuery, details: PlanDetails) -> PlanBlock:
     """The whole query, with its sinks, in names that users know."""
-    return _without_generated_names(_query_block(query, details))
+    generated = dict(_internal_columns(query))
+
+    def plain(value: Any) -> Any:
+        """A text, or what holds some, without generated names."""
+        if isinstance(value, str):
+            return in_plain_words(value, generated)
+        if isinstance(value, Mapping):
+            return {name: plain(item) for name, item in cast("Mapping[str, Any]", value).items()}
+        return [plain(item) for item in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
+
+    def plain_step(step: PlanStep) -> PlanStep:
+        facts = tuple((label, plain(lines)) for label, lines in step.facts)
+        sinks = tuple(map(plain_step, step.side_outputs))
+        return replace(step, title=plain(step.title), facts=facts, data=plain(step.data), side_outputs=sinks)
+
+    def plain_block(block: PlanBlock) -> PlanBlock:
+        steps, inputs = tuple(map(plain_step, block.steps)), tuple(map(plain_block, block.inputs))
+        return replace(block, heading=plain(block.heading), steps=steps, inputs=inputs)
+
+    return plain_block(_query_block(query, details))
 
 
-def _without_generated_names(block: PlanBlock) -> PlanBlock:
-    steps = tuple(
-        replace(
-            step,
-            title=without_generated_names(step.title),
-            facts=tuple((label, [without_generated_names(line) for line in lines]) for label, lines in step.facts),
-        )
-        for step in block.steps
-    )
-    inputs = tuple(_without_generated_names(given) for given in block.inputs)
-    return replace(block, heading=without_generated_names(block.heading), steps=steps, inputs=inputs)
+def _internal_columns(query: AnalyzedQuery) -> Iterator[tuple[str, str]]:
+    """The columns of views that only the plan names, such as what rows are ordered by, each with what it stands for."""
+    for view in _views(query.relation):
+        for column in result_columns(view.query):
+            if is_unnamed(column.name):
+                yield f"{view.alias}.{column.name}", expression_in_words(column.expr)
+
+
+def _views(relation: AnalyzedRelation) -> Iterator[AnalyzedView]:
+    if isinstance(relation, AnalyzedView):
+        yield relation
+        yield from _views(relation.query.relation)
+    for side in relation.inputs:
+        yield from _views(side)
 
 
 def _query_block(query: AnalyzedQuery, details: PlanDetails) -> PlanBlock:
@@ -266,7 +289,7 @@ def _latest(stateful: AnalyzedQuery | AnalyzedScan, details: PlanDetails) -> tup
 
 
 def _columns(query: AnalyzedQuery, hidden: Collection[str] = ()) -> tuple[tuple[Fact, ...], dict[str, object]]:
-    shown = tuple(column for column in result_columns(query) if column.name not in hidden)
+    shown = tuple(c for c in result_columns(query) if c.name not in hidden and not is_unnamed(c.name))
     return (("columns", column_lines(shown)),), {"columns": [_column_data(column) for column in shown]}
 
 

@@ -312,14 +312,14 @@ def _lane(lane: RowLane, y: float, columns: TimelineColumns, sides: dict[str, st
     arrival, scale = lane.arrival, columns.scale
     x = scale.left if lane.start is None else scale.x(lane.start)
     end = scale.right if lane.end is None else scale.x(lane.end)
-    room = scale.left - columns.row - GAP - text_width(f"{arrival.side}  ", FONT)
+    room = scale.left - columns.row - GAP - text_width(f"{arrival.side_name}  ", FONT)
     parts = [
         f'<g class="lane {sides[arrival.side]}" data-arrival="{arrival.number}">',
         element("title", xml(tooltip_words(lane))),
         _hit(columns, y),
         text(str(arrival.batch), columns.batch, y + 4, "said"),
-        text(arrival.side, columns.row, y + 4, "name"),
-        text(row_words(lane, room), columns.row + text_width(f"{arrival.side}  ", FONT), y + 4, "row"),
+        text(arrival.side_name, columns.row, y + 4, "name"),
+        text(row_words(lane, room), columns.row + text_width(f"{arrival.side_name}  ", FONT), y + 4, "row"),
         text(
             truncate_text(outcome_words(lane), columns.width - MARGIN - columns.said, FONT), columns.said, y + 4, "said"
         ),
@@ -348,7 +348,7 @@ def _link(match_: RowMatch, groups: Sequence[LaneGroup], places: dict[int, float
     x, heights = columns.scale.x(max(starts)), sorted(places[lane.arrival.number] for lane in matched_lanes)
     knots = [element("circle", class_="knot", cx=x, cy=y, r=3) for y in heights]
     rows = " met ".join(
-        f"{matched_lane.arrival.side} ({', '.join(map(value_words, matched_lane.arrival.values.values()))})"
+        f"{matched_lane.arrival.side_name} ({', '.join(map(value_words, matched_lane.arrival.values.values()))})"
         for matched_lane in matched_lanes
     )
     said = element("title", xml(f"batch {match_.batch}: {rows}"))

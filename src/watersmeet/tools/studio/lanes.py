@@ -317,7 +317,7 @@ def tooltip_words(lane: RowLane) -> str:
     """All that is known of a row: where and when it came, its values by name, and why it ended so."""
     arrival = lane.arrival
     values = ", ".join(f"{name} {value_words(value)}" for name, value in arrival.values.items())
-    return "\n".join([f"{arrival.side}, batch {arrival.batch}: {values}", *lane.reasons])
+    return "\n".join([f"{arrival.side_name}, batch {arrival.batch}: {values}", *lane.reasons])
 
 
 def legend(lineage: Lineage, lanes: Sequence[RowLane]) -> list[tuple[str, str]]:
@@ -371,7 +371,7 @@ def columns_of(lineage: Lineage, width: float) -> TimelineColumns:
     keys = [key_words(lane.arrival.key) for lane in lanes]
     narrow = min(1.0, width / 1000)
     key = _widest(["key", *keys] if any(keys) else [], MOST_KEY * narrow)
-    rows = [f"{lane.arrival.side}  {row_words(lane, MOST_ROW)}" for lane in lanes]
+    rows = [f"{lane.arrival.side_name}  {row_words(lane, MOST_ROW)}" for lane in lanes]
     rows += [f"watermark of {watermark.column}" for watermark in lineage.watermarks]
     row = _widest(["row", *rows], MOST_ROW * narrow)
     said = _widest(["outcome", *map(outcome_words, lanes)], MOST_SAID * narrow)

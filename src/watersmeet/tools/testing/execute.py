@@ -22,6 +22,7 @@ from watersmeet.local.cells import CHANGE, FAILURES, NeedsSparkError, arrow_tabl
 from watersmeet.local.query import BatchOutput, LocalQuery
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery, AnalyzedTop
+from watersmeet.logical.words import without_generated_names
 from watersmeet.operators import OPERATORS
 from watersmeet.operators.core.changes import WEIGHT
 from watersmeet.operators.core.operator import END_OF_INPUT, LOADED, NOW, StepError, Watermarks
@@ -264,7 +265,7 @@ def outcome_of(plan: QueryPlan, step: BatchOutput) -> Outcome:
     """The output of a batch as cases compare it."""
     joins = join_plans(plan.relation)
     ports = joins[-1].ports if joins else ()
-    sides = ["+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in ports]
+    sides = [without_generated_names("+".join(leaf.alias for leaf in leaf_plans(port.input))) for port in ports]
     types = _time_types(plan)
     partitions = step.report.partitions
     alone = [tuple(table for p, table in step.unmatched if p == port) for port in (0, 1)]
@@ -278,7 +279,7 @@ def outcome_of(plan: QueryPlan, step: BatchOutput) -> Outcome:
         state=dict(zip(sides, step.report.state, strict=False)),
         partitions=dict(zip(sides, partitions, strict=True)) if partitions else None,
         watermarks={
-            name: _as_time(watermark, types[name])
+            without_generated_names(name): _as_time(watermark, types[name])
             for name, watermark in step.report.watermarks.items()
             if name in types
         },

@@ -8,6 +8,7 @@ from typing import Any
 
 from watersmeet.deprecation import accept_old_names
 from watersmeet.duration import align_columns, format_count
+from watersmeet.logical.words import without_generated_names
 from watersmeet.metrics.progress import watermark_text
 from watersmeet.operators.outcomes import (
     Lineage,
@@ -69,7 +70,7 @@ class Answer:
         for number in self.rows:
             arrival = arrivals[number]
             yield ""
-            yield f"{arrival.side} {row_in_words(arrival.values)}"
+            yield f"{arrival.side_name} {row_in_words(arrival.values)}"
             yield f"  arrived    batch {arrival.batch}{f', {arrival.where}' if arrival.where else ''}"
             if arrival.batch <= self.uncertain_until:
                 yield f"  {UNCERTAIN}"
@@ -112,7 +113,7 @@ def arrival_data(arrival: RowArrival) -> dict[str, object]:
     """An arrival for machines."""
     return {
         "source": arrival.source,
-        "side": arrival.side,
+        "side": arrival.side_name,
         "batch": arrival.batch,
         "where": arrival.where,
         "values": {name: json_value(value) for name, value in arrival.values.items()},
@@ -165,7 +166,7 @@ class Provenance:
             for number in shown.arrivals:
                 arrival = self._arrivals[number]
                 where = f", {arrival.where}" if arrival.where else ""
-                lines.append(f"  {arrival.side} {row_in_words(arrival.values)}: batch {arrival.batch}{where}")
+                lines.append(f"  {arrival.side_name} {row_in_words(arrival.values)}: batch {arrival.batch}{where}")
             watermarks = [watermark for watermark in self.lineage.watermarks if watermark.batch == shown.batch]
             lines += [
                 f"  watermark of {watermark.column} then: {watermark_words(self.lineage, watermark.value)}"
@@ -268,7 +269,11 @@ def summary_of(
     ends, reasons = outcome_kinds(trace), find_unmatched_reasons(trace)
     numbers_by_group: dict[tuple[str, str, str], list[int]] = {}
     for number, whats in sorted(ends.items()):
-        name = (trace.recorder.traced_rows.side(number), whats[-1], _reason(whats, reasons.get(number)))
+        name = (
+            without_generated_names(trace.recorder.traced_rows.side(number)),
+            whats[-1],
+            _reason(whats, reasons.get(number)),
+        )
         numbers_by_group.setdefault(name, []).append(number)
     shown = arrivals_of(trace, [number for numbers in numbers_by_group.values() for number in numbers[:_EXAMPLES]])
     groups = [

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 from watersmeet.local.query import Batch
+from watersmeet.logical.words import in_plain_words
 from watersmeet.operators.core.condition import Apply, Condition
 from watersmeet.operators.core.rowwise import Row, evaluate, event_time
 from watersmeet.operators.explainer import TraceableFamilies, is_untrue
@@ -32,7 +33,7 @@ from watersmeet.operators.outcomes import (
     key_in_words,
     value_in_words,
 )
-from watersmeet.physical import QueryPlan
+from watersmeet.physical import QueryPlan, internal_columns
 from watersmeet.tools.trace.recorder import EMPTY_GROUP, TraceRecorder, TraceStage
 from watersmeet.tools.trace.tracing import CountingRecorder, Trace
 
@@ -348,12 +349,16 @@ def lineage_of(trace: Trace, name: str) -> Lineage:
     first = next(iter(trace.stages.values()), None)
     axis = _axis(trace)
     keys, times = _places(trace, axis)
+    generated = internal_columns(trace.plan)
     outcomes = [
-        RowOutcome(arrival, event.what, event.batch, event.until, event.by, event.reason)
+        RowOutcome(arrival, event.what, event.batch, event.until, event.by, in_plain_words(event.reason, generated))
         for event in trace.recorder.events
         for arrival in trace.recorder.traced_rows.arrivals(event.row_id)
     ]
-    reasons = find_unmatched_reasons(trace)
+    reasons = {
+        number: replace(reason, text=in_plain_words(reason.text, generated))
+        for number, reason in find_unmatched_reasons(trace).items()
+    }
     return Lineage(
         name,
         axis,

@@ -326,7 +326,7 @@ def _places(trace: Lineage) -> Mapping[int, tuple[int, str, int]]:
 
 def _outcome_json(lane: RowLane) -> Json:
     return {
-        "side": lane.arrival.side,
+        "side": lane.arrival.side_name,
         "what": outcome_words(lane),
         "shape": lane.shape,
         "reasons": list(lane.reasons),
