@@ -40,7 +40,11 @@ SOURCES = [*Path(watersmeet.__file__).parent.rglob("*.py")]
 NAMES = {name for path in SOURCES for name in re.findall(r'"#([a-z]\w*)"', path.read_text("utf-8"))}
 INTERNAL = re.compile(rf"#(?:{'|'.join(sorted(NAMES))}|by\d|of\d|key\d|order\d|\d+\.)\b|#@")
 ALL = os.environ.get("WATERSMEET_CASES") == "all"
-TRACED = [*FILES[:: 1 if ALL else 4], *(ROOT / "tests/tools/trace/cases").glob("*.yaml"), *(ROOT / "examples").rglob("cases/*.yaml")]
+TRACED = [
+    *FILES[:: 1 if ALL else 4],
+    *(ROOT / "tests/tools/trace/cases").glob("*.yaml"),
+    *(ROOT / "examples").rglob("cases/*.yaml"),
+]
 
 
 def check(where: str, *texts: object) -> None:
