@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
+from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.operators import OPERATORS, change_rules
@@ -10,6 +13,7 @@ from watersmeet.physical import plan_query
 from watersmeet.physical.change import NamedIdentity, classify_edit
 from watersmeet.physical.identity import identity_of, scan_words
 from watersmeet.queries import analyze, format_script, read_script
+from watersmeet.spark.connectors import history
 
 UNTIL = "until '2026-03-01 00:00:00'"
 OFFSETS = """startingOffsets '{"orders": {"0": 5}}'"""
@@ -105,3 +109,11 @@ def test_an_edit_of_a_history_is_refused(before: str, after: str, difference: st
     was, now = (NamedIdentity(identity_of(plan, 2), scan_words(plan)) for plan in queries)
     edit = classify_edit(was, now, change_rules())
     assert (edit.kind, edit.difference) == ("refused", difference)
+
+
+def test_a_broker_that_is_silent_when_a_history_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not known of a topic is not taken for whole."""
+    monkeypatch.setattr(history, "topic_offsets", lambda spark, options: None)
+    (source,) = read_script(script().replace("h:1", "127.0.0.1:1")).sources
+    (refusal,) = history.find_gaps(cast("SparkSession", None), [source], is_new=True)
+    assert refusal.condition == "BROKER_UNREACHABLE" and refusal.may_be_retried

@@ -27,12 +27,14 @@ from watersmeet.formats import history_source, live_source, source_format, start
 from watersmeet.formats.delta import DeltaSource
 from watersmeet.formats.files import Parquet
 from watersmeet.formats.iceberg import IcebergSource
+from watersmeet.formats.kafka import Topics
 from watersmeet.locations import Storage, write_whole
 from watersmeet.schema import quote
 from watersmeet.spark.connectors.malformed import PLACE, REASON, VALUE, place_of
 from watersmeet.spark.exchange.columns import FILE
 from watersmeet.spark.exchange.packing import PARTITION
 from watersmeet.spark.private.introspection import PartitionOffsets, topic_offsets
+from watersmeet.spark.refusals import first_line, kafka_failure
 
 Phase = Literal["history", "live"]
 """``history``: what is before the stream is read. ``live``: it has been read to its end, and the stream is."""
@@ -217,6 +219,11 @@ def find_gaps(spark: SparkSession, sources: Iterable[Source], *, is_new: bool) -
         if options.get(ACCEPT.lower(), "true").lower() == "false":
             continue
         offsets = topic_offsets(spark, options)
+        if offsets is None:
+            # Where the broker answers others, as with logins that only Spark has, nothing is known.
+            silence = Topics(live).silence()
+            yield from () if silence is None else (silence,)
+            continue
         if history.until.lower() == OFFSETS:
             gap = _gap_by_offset(source, offsets)
         else:
@@ -314,4 +321,10 @@ def _first_rows(
     frame = read_now(spark, replace(live, options={**options, **chosen})).where(time.isNotNull())
     frame = frame.select(PARTITION, first.alias("first"), F.monotonically_increasing_id().alias("order"))
     first_rows = frame.groupBy(PARTITION).agg(F.min_by("first", "order").alias("first"))
-    return first_rows.select(PARTITION, "first.*").collect()
+    try:
+        return first_rows.select(PARTITION, "first.*").collect()
+    except PySparkException as error:
+        hint = "correct the cause and run again."
+        raise (
+            kafka_failure(str(error), [live]) or refuse("QUERY_FAILED", reason=first_line(error), hint=hint)
+        ) from error

@@ -295,11 +295,11 @@ _MOST_INTEGER = (1 << 31) - 1
 _DESERIALIZER = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
-def topic_offsets(spark: SparkSession, options: Mapping[str, str]) -> dict[tuple[str, int], PartitionOffsets]:
+def topic_offsets(spark: SparkSession, options: Mapping[str, str]) -> dict[tuple[str, int], PartitionOffsets] | None:
     """The offsets of the topics that a source with these options, in small letters, reads, by topic and partition.
 
-    Uses Kafka's client in the JVM, which the connector of Spark brings: Spark itself shows no offsets of partitions
-    without records. Missing (Spark Connect, or a broker that does not answer): nothing is known.
+    None: the broker did not answer. Uses Kafka's client in the JVM, which the connector of Spark brings: Spark itself
+    shows no offsets of partitions without records. Missing (Spark Connect): there are none.
     """
     try:
         jvm = cast("Any", spark)._jvm
@@ -315,7 +315,7 @@ def topic_offsets(spark: SparkSession, options: Mapping[str, str]) -> dict[tuple
     try:
         return _read_offsets(jvm, consumer, options)
     except Py4JError:
-        return {}
+        return None
     finally:
         consumer.close()
 
