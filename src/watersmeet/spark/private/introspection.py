@@ -299,7 +299,7 @@ def topic_offsets(spark: SparkSession, options: Mapping[str, str]) -> dict[tuple
     """The offsets of the topics that a source with these options, in small letters, reads, by topic and partition.
 
     None: the broker did not answer. Uses Kafka's client in the JVM, which the connector of Spark brings: Spark itself
-    shows no offsets of partitions without records. Missing (Spark Connect): there are none.
+    shows no offsets of partitions without records. Missing (Spark Connect): an empty result.
     """
     try:
         jvm = cast("Any", spark)._jvm
