@@ -535,13 +535,7 @@ def rows_of_table(relation: AnalyzedRelation) -> StateBound:
 
 def group_expressions(group: AnalyzedGroup) -> tuple[Expr, ...]:
     """The expressions of GROUP BY as they were written: with several groupings, without the number of each."""
-    keys = (by.expr for by in group.by if by.expr.text != SETS)
-    return tuple(key.args[1] if _is_of_a_grouping(key) else key for key in keys)
-
-
-def _is_of_a_grouping(key: Expr) -> bool:
-    """Whether a key is NULL in some groupings."""
-    return key.op == "call" and key.text == "if" and any(ref.name == SETS for ref in key.args[0].references)
+    return tuple(by.expr for by in group.by if by.expr.text != SETS)
 
 
 def _group_bounds(query: AnalyzedQuery, group: AnalyzedGroup) -> Iterator[StateBound]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
 from watersmeet.logical.expressions import Expr, Reference, conjuncts, spell_aggregate
-from watersmeet.logical.nodes import LEFT_ONLY, JoinKind, ParsedJoin, Within
+from watersmeet.logical.nodes import LEFT_ONLY, SETS, JoinKind, ParsedJoin, Within
 from watersmeet.logical.relation import AnalyzedRelation, Padding, laterals, leaves
 from watersmeet.schema import quote
 
@@ -50,6 +50,10 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
     >>> expression_in_words(Expr(">=", (column(("o", "t")), later)))
     'o.t >= d.t + 5'
     """
+    if _is_of_some_groupings(expr):
+        return expression_in_words(expr.args[1])
+    if expr.text == SETS:
+        return "grouping"
     if not expr.args:
         return expr.map_references(_flatten).sql(lambda ref: ref.name)
     if expr.op == "not" and expr.args[0].op == "is_null":
@@ -80,6 +84,12 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
             return f"{_bracket(expr.args[0], _COMPARED + 1)} IS NULL"
         case _:
             return f" {expr.op.upper()} ".join(texts)
+
+
+def _is_of_some_groupings(expr: Expr) -> bool:
+    """Whether an expression is a key that is NULL in some of several groupings."""
+    is_choice = expr.op == "call" and expr.text == "if" and expr.args[2].text == "NULL"
+    return is_choice and any(ref.name == SETS for ref in expr.args[0].references)
 
 
 def _bracket(expr: Expr, needed: int) -> str:
