@@ -50,12 +50,8 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
     >>> expression_in_words(Expr(">=", (column(("o", "t")), later)))
     'o.t >= d.t + 5'
     """
-    if _is_of_some_groupings(expr):
-        return expression_in_words(expr.args[1])
-    if expr.text == SETS:
-        return "grouping"
     if not expr.args:
-        return expr.map_references(_flatten).sql(lambda ref: ref.name)
+        return "grouping" if expr.text == SETS else expr.map_references(_flatten).sql(lambda ref: ref.name)
     if expr.op == "not" and expr.args[0].op == "is_null":
         return f"{_bracket(expr.args[0].args[0], _COMPARED + 1)} IS NOT NULL"
     own = _STRENGTH.get(expr.op, _COMPARED)
@@ -67,7 +63,7 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
         case "aggregate" | "over":
             return spell_aggregate(expr, expression_in_words)
         case "call":
-            return f"{expr.text}({', '.join(expression_in_words(arg) for arg in expr.args)})"
+            return _call_in_words(expr)
         case "order":
             return f"{expression_in_words(expr.args[0])} {expr.text}".rstrip()
         case "windows":
@@ -86,10 +82,12 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
             return f" {expr.op.upper()} ".join(texts)
 
 
-def _is_of_some_groupings(expr: Expr) -> bool:
-    """Whether an expression is a key that is NULL in some of several groupings."""
-    is_choice = expr.op == "call" and expr.text == "if" and expr.args[2].text == "NULL"
-    return is_choice and any(ref.name == SETS for ref in expr.args[0].references)
+def _call_in_words(call: Expr) -> str:
+    # A key that is NULL in some of several groupings is shown as it was written.
+    is_choice = call.text == "if" and call.args[2].text == "NULL"
+    if is_choice and any(ref.name == SETS for ref in call.args[0].references):
+        return expression_in_words(call.args[1])
+    return f"{call.text}({', '.join(expression_in_words(arg) for arg in call.args)})"
 
 
 def _bracket(expr: Expr, needed: int) -> str:
