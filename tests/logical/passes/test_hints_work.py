@@ -170,6 +170,16 @@ HINTS = {
         "write `SET spark.sql.session.timeZone = Europe/Berlin`, for example.",
         "SET spark.sql.session.timeZone = Europe/Berlin; SELECT id FROM orders;",
     ),
+    "INSERT INTO a stream that is read": (
+        "CREATE STREAM mid (id BIGINT); INSERT INTO mid SELECT STREAM id FROM orders; INSERT INTO target SELECT id FROM mid;",
+        "write `CREATE VIEW mid AS SELECT ...` in place of mid and its INSERT, and read the view",
+        "CREATE VIEW mid AS SELECT STREAM id FROM orders; INSERT INTO target SELECT id FROM mid;",
+    ),
+    "FROM a sink": (
+        "INSERT INTO target SELECT STREAM id FROM orders; SELECT STREAM id FROM target WHERE id > 1;",
+        "target is a sink: make a view of its query, and read the view in both.",
+        "CREATE VIEW v AS SELECT STREAM id FROM orders; INSERT INTO target SELECT STREAM * FROM v; SELECT STREAM id FROM v WHERE id > 1;",
+    ),
     "a union of other columns": (
         "SELECT id, name FROM cust EXCEPT SELECT id FROM cust;",
         "part 1 has 2 columns, part 2 has 1 column.",

@@ -185,6 +185,8 @@ def _check_sources(draft: Draft) -> Iterator[Refusal]:
             is_later = scan.source.lower() in {view.name.lower() for view in draft.script.views}
             later = f"declare the view {scan.source} before its first use."
             suggestion = later if is_later else did_you_mean(scan.source, _source_names(draft))
+            if draft.script.sink(scan.source) is not None:
+                suggestion = f"{scan.source} is a sink: make a view of its query, and read the view in both."
             yield draft.refusal("UNKNOWN_SOURCE", scan.span, source=scan.source, suggestion=suggestion)
         elif source.kind == "table" and place is not None:
             hint = "name a stream instead, or write JOIN, which looks up a table from a stream and joins two tables."

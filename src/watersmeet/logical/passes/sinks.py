@@ -539,7 +539,11 @@ def _check_known(draft: Draft) -> Iterator[Refusal]:
     sinks = [sink.name for sink in draft.script.sinks]
     for name, span in _sinks(draft.query):
         if name.lower() not in [sink.lower() for sink in sinks]:
-            yield draft.refusal("UNKNOWN_SINK", span, sink=name, suggestion=did_you_mean(name, sinks))
+            source = draft.sources.get(name.lower())
+            chain = f"write `CREATE VIEW {name} AS SELECT ...` in place of {name} and its INSERT, and read the view;"
+            hint = f"{chain} or declare a sink of another name for its rows."
+            suggestion = did_you_mean(name, sinks) if source is None else hint
+            yield draft.refusal("UNKNOWN_SINK", span, sink=name, suggestion=suggestion)
 
 
 def _sinks(query: Query) -> Iterator[tuple[str, Span]]:
