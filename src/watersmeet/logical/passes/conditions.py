@@ -221,7 +221,7 @@ def _refuse_hint(draft: Draft, hint: SkewHint, reason: str) -> Refusal:
 
 
 def _correct_hint(draft: Draft, hint: SkewHint) -> str:
-    """What to write for a hint: another name where its own is unknown."""
+    """The text to write for a hint: another name where its own is unknown."""
     alias = draft.scope.alias(hint.relation)
     if alias is None:
         return did_you_mean(hint.relation, draft.scope.visible)

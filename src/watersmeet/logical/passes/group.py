@@ -461,7 +461,7 @@ _INSTEAD = {
     "try_sum": "write `sum(x)`, which stops the query if it overflows.",
     "try_avg": "write `avg(x)`, which stops the query if it overflows.",
 }
-"""What to write for an aggregate that no query may use."""
+"""The hints for aggregates that no query may use, by name."""
 
 
 def _check_aggregate(draft: Draft, call: Expr) -> Refusal | None:
