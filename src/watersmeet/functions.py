@@ -26,6 +26,8 @@ FOREIGN_FUNCTIONS = {
     "hop_end": "`window.end`, with `GROUP BY window(t, '1 hour', '10 minutes')`",
     "iif": "`if(a, b, c)`", "group_concat": "`listagg(a, ',')`", "latest_by_offset": "`max_by(a, t)`",
     "earliest_by_offset": "`min_by(a, t)`", "argmax": "`max_by(a, t)`", "argmin": "`min_by(a, t)`",
+    "arg_max": "`max_by(a, t)`", "arg_min": "`min_by(a, t)`", "jsonb_agg": "`to_json(collect_list(a))`",
+    "json_arrayagg": "`to_json(collect_list(a))`", "json_agg": "`to_json(collect_list(a))`",
     "strftime": "`date_format(t, 'yyyy-MM-dd')`", "timestamptostring": "`date_format(t, 'yyyy-MM-dd')`",
     "format_timestamp": "`date_format(t, 'yyyy-MM-dd')`", "strptime": "`to_timestamp(a, 'yyyy-MM-dd')`",
     "stringtotimestamp": "`to_timestamp(a, 'yyyy-MM-dd')`", "parse_timestamp": "`to_timestamp(a, 'yyyy-MM-dd')`",

@@ -385,7 +385,6 @@ def test_late_rows_have_a_sink():
             "HEARTBEAT",
         ),
         ("CREATE STREAM s (t INT, WATERMARK FOR t AS t HEARTBEAT WHEN)", "an expression", ")"),
-        ("SELECT * FROM (SELECT * FROM a UNION ALL SELECT * FROM b)", "an alias", ""),
         ("SELECT * FROM (SELECT * FROM a UNION ALL SELECT * FROM b", "`)`", ""),
     ],
 )

@@ -70,8 +70,11 @@ of a query while its WHERE is being read. Every
 other function is ``other``."""
 
 OTHER_AGGREGATES = frozenset({
-    "approx_count_distinct", "mode", "percentile_approx", "corr", "covar_pop", "covar_samp", "skewness", "kurtosis",
-    "regr_slope", "try_sum", "try_avg", "product",
+    "approx_count_distinct", "approx_percentile", "approx_top_k", "bitmap_and_agg", "bitmap_construct_agg",
+    "bitmap_or_agg", "corr", "count_min_sketch", "covar_pop", "covar_samp", "histogram_numeric", "hll_sketch_agg",
+    "hll_union_agg", "kurtosis", "mode", "percentile_approx", "product", "regr_avgx", "regr_avgy", "regr_count",
+    "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "schema_of_variant_agg", "skewness",
+    "theta_intersection_agg", "theta_sketch_agg", "theta_union_agg", "try_avg", "try_sum",
 })  # fmt: skip
 """Aggregate functions of Spark that no query may use: each is refused at its place, and never read as another one."""
 

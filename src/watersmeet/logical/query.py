@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from watersmeet.catalog import NOWHERE, Amount, Span
 from watersmeet.logical.expressions import COMPARISONS, GROUP, RANKS, Expr, Reference, WindowCall
-from watersmeet.logical.nodes import REPEATED_ROWS, ResultKind, SideOutput
+from watersmeet.logical.nodes import REPEATED_ROWS, SETS, ResultKind, SideOutput
 from watersmeet.logical.relation import (
     BY_TIME,
     AnalyzedJoin,
@@ -533,12 +533,19 @@ def rows_of_table(relation: AnalyzedRelation) -> StateBound:
     return StateBound("keys", f"one row per {', '.join(f'{names}.{word(name)}' for name in key)}")
 
 
+def group_expressions(group: AnalyzedGroup) -> tuple[Expr, ...]:
+    """The expressions of GROUP BY as they were written: with several groupings, without the number of each."""
+    return tuple(by.expr for by in group.by if by.expr.text != SETS)
+
+
 def _group_bounds(query: AnalyzedQuery, group: AnalyzedGroup) -> Iterator[StateBound]:
     """The groups, and their rows where an aggregate must read all of them."""
     if group.time is not None or group.final_by is not None:
         yield BY_TIME
         return
-    yield per_key([by.expr for by in group.by])
+    keys = group_expressions(group)
+    words = per_key(keys).words
+    yield StateBound("keys", f"{words}, and grouping" if len(keys) < len(group.by) else words)
     is_table = query.relation.result == "table"
     for call in (output.expr for output in group.aggregates):
         if needs_all_rows(call.function, changes=is_table):

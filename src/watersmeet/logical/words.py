@@ -9,7 +9,7 @@ from dataclasses import replace
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
 from watersmeet.logical.expressions import Expr, Reference, conjuncts, spell_aggregate
-from watersmeet.logical.nodes import LEFT_ONLY, JoinKind, ParsedJoin, Within
+from watersmeet.logical.nodes import LEFT_ONLY, SETS, JoinKind, ParsedJoin, Within
 from watersmeet.logical.relation import AnalyzedRelation, Padding, laterals, leaves
 from watersmeet.schema import quote
 
@@ -51,7 +51,7 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
     'o.t >= d.t + 5'
     """
     if not expr.args:
-        return expr.map_references(_flatten).sql(lambda ref: ref.name)
+        return "grouping" if expr.text == SETS else expr.map_references(_flatten).sql(lambda ref: ref.name)
     if expr.op == "not" and expr.args[0].op == "is_null":
         return f"{_bracket(expr.args[0].args[0], _COMPARED + 1)} IS NOT NULL"
     own = _STRENGTH.get(expr.op, _COMPARED)
@@ -63,7 +63,7 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
         case "aggregate" | "over":
             return spell_aggregate(expr, expression_in_words)
         case "call":
-            return f"{expr.text}({', '.join(expression_in_words(arg) for arg in expr.args)})"
+            return _call_in_words(expr)
         case "order":
             return f"{expression_in_words(expr.args[0])} {expr.text}".rstrip()
         case "windows":
@@ -80,6 +80,14 @@ def expression_in_words(expr: Expr) -> str:  # noqa: PLR0911 - one case per kind
             return f"{_bracket(expr.args[0], _COMPARED + 1)} IS NULL"
         case _:
             return f" {expr.op.upper()} ".join(texts)
+
+
+def _call_in_words(call: Expr) -> str:
+    # A key that is NULL in some of several groupings is shown as it was written.
+    is_choice = call.text == "if" and call.args[2].text == "NULL"
+    if is_choice and any(ref.name == SETS for ref in call.args[0].references):
+        return expression_in_words(call.args[1])
+    return f"{call.text}({', '.join(expression_in_words(arg) for arg in call.args)})"
 
 
 def _bracket(expr: Expr, needed: int) -> str:

@@ -34,7 +34,7 @@ _GRAMMAR = frozenset({
     "CAST", "TRY_CAST", "EXTRACT", "TRIM", "OVERLAY", "POSITION", "SUBSTRING", "SUBSTR", "TIMESTAMPADD",
     "TIMESTAMPDIFF", "DATEADD", "DATE_ADD", "DATEDIFF", "DATE_DIFF", "IDENTIFIER", "STRUCT", "ARRAY", "MAP",
     "TUMBLE", "TUMBLE_START", "TUMBLE_END", "HOP", "HOP_START", "HOP_END", "SESSION",
-    "SESSION_START", "SESSION_END", "NEAREST",
+    "SESSION_START", "SESSION_END", "NEAREST", "WHERE", "HAVING", "ON", "BY", "VALUES",
 })  # fmt: skip
 """Words before a bracket that are not functions, or have their own grammar, Spark's or ours."""
 

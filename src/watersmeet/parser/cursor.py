@@ -215,6 +215,7 @@ class Cursor:
     functions found by the index of their names, and ``layout`` is for the formatter. ``subqueries`` has those inside
     expressions of each of these queries; while ``read_query`` is None, an expression may have none. ``grammars``: the
     grammars of the families. ``is_structured``: functions, CASE and the like are read as calls, and not as text.
+    ``is_distinct``: the current FROM is that of SELECT DISTINCT, which a second WITHIN may follow.
     """
 
     def __init__(
@@ -240,6 +241,7 @@ class Cursor:
         self.read_query: Callable[[Cursor], Query] | None = None
         self.subqueries: list[list[Subquery]] = []
         self.is_structured = False
+        self.is_distinct = False
         self._subqueries = 0
         self._bare_alias: int | None = None
 
@@ -367,6 +369,7 @@ class Cursor:
         self.views.clear()
         self.subqueries.clear()
         self.read_query = None
+        self.is_distinct = False
 
     def add_subquery(self, query: Query, span: Span) -> str:
         """Add a subquery to the current query; returns its generated name."""

@@ -32,6 +32,7 @@ _LEVELS: tuple[dict[str, Op], ...] = (
     {"*": "*", "/": "/", "%": "%", "DIV": "other"},
 )
 _PATTERNS = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
+_QUANTIFIERS = frozenset({"ANY", "ALL", "SOME"})
 _ENDS = frozenset({",", ")", "]", ";", ".", "FROM", "AS"})
 
 
@@ -142,6 +143,9 @@ def _between(cursor: Cursor, first: int, value: Expr) -> Expr:
 def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
     if at_subquery(cursor):
         return read_subquery(cursor, first, value)
+    if cursor.at("(", "VALUES") and cursor.at_any({"("}, ahead=2):
+        cursor.skip(1)
+        raise cursor.refuse_unsupported("VALUES in IN", "write the values alone: `x IN (1, 2, 3)`.")
     cursor.expect("(", "write `x IN (1, 2, 3)`.")
     members = cursor.read_list(_read_member)
     cursor.expect(")", "close the list of IN with `)`.")
@@ -162,7 +166,7 @@ def _read_member(cursor: Cursor) -> Expr:
 
 def _pattern(cursor: Cursor, first: int) -> Expr:
     cursor.skip(1)
-    if cursor.at_any({"ANY", "ALL", "SOME"}) and cursor.at_any({"("}, ahead=1):
+    if cursor.at_any(_QUANTIFIERS) and cursor.at_any({"("}, ahead=1):
         cursor.skip(1)
         skip_brackets(cursor)
     else:
@@ -174,7 +178,7 @@ def _pattern(cursor: Cursor, first: int) -> Expr:
 
 def _pattern_call(cursor: Cursor, first: int, value: Expr) -> Expr:
     function = cursor.peek().text.lower()
-    if cursor.at_any({"ANY", "ALL", "SOME"}, ahead=1):
+    if cursor.at_any(_QUANTIFIERS, ahead=1):
         return _pattern(cursor, first)
     cursor.skip(1)
     args = (value, _read_level(cursor, 0))
@@ -256,6 +260,9 @@ def _read_sign(cursor: Cursor) -> Expr:
         return _read_bracket(cursor)
     if cursor.at("CAST", "("):
         return _read_cast(cursor)
+    if cursor.at_any(_QUANTIFIERS) and cursor.at_any({"("}, ahead=1) and cursor.at_any({"SELECT", "WITH"}, ahead=2):
+        hint = "write `x IN (SELECT y FROM b)`, or compare with one value, `(SELECT max(y) FROM b)`."
+        raise cursor.refuse_unsupported(f"{cursor.peek().word} with a subquery", hint)
     if cursor.is_structured and (taken := _read_structure(cursor)) is not None:
         return read_operand(cursor, first, taken)
     call = None if cursor.peek().word in NO_OPERAND else read_call(cursor, read_or)

@@ -34,7 +34,7 @@ from watersmeet.logical.nodes import (
 from watersmeet.parser.calls import skip_windows
 from watersmeet.parser.cursor import Cursor
 from watersmeet.parser.expressions import read_or
-from watersmeet.parser.grouping import read_grouping
+from watersmeet.parser.grouping import Grouping, read_grouping
 from watersmeet.parser.leaves import read_amount
 from watersmeet.parser.ranks import (
     Ranking,
@@ -52,7 +52,7 @@ from watersmeet.parser.relations import check_late_hints, close_query, read_hint
 from watersmeet.parser.sets import at_set_operation, read_parts, union_all
 from watersmeet.parser.subqueries import check_subqueries, join_subqueries
 from watersmeet.parser.unsupported import DUPLICATES, EMIT_ONCE, LATE, MALFORMED, at_clause, refuse_clause
-from watersmeet.parser.windows import is_grouped, rewrite_windowed_query, with_subqueries
+from watersmeet.parser.windows import expand_bounds_of_rank, is_grouped, rewrite_windowed_query, with_subqueries
 
 SinkName = tuple[str | None, Span]
 """The name of a sink and its place."""
@@ -283,6 +283,11 @@ def _read_insert(cursor: Cursor) -> QueryTarget:
     sinks = [cursor.take_name("the name of a sink", _INSERT_HINT)]
     while cursor.take(","):
         sinks.append(cursor.take_name("the name of a sink", "write `INSERT INTO sink, sink SELECT STREAM ...`."))
+    if cursor.at("(") and cursor.at_any({"SELECT", "WITH"}, ahead=1):
+        raise cursor.failure("`SELECT`", "leave the bracket out: `INSERT INTO sink SELECT STREAM ...`.")
+    if cursor.at("("):
+        hint = "leave it out: columns are written by their names in SELECT, or declare them in CREATE SINK."
+        raise cursor.refuse_unsupported("A list of columns behind the name of a sink", hint)
     store = read_store(cursor) if at_store(cursor) else None
     into, *further = ((sink.value, cursor.span_of(sink)) for sink in sinks)
     return QueryTarget(into, store, further=tuple(further))
@@ -293,18 +298,12 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     cursor.subqueries.append([])
     cursor.begin_line()
     hints, result = _read_beginning(cursor)
-    is_distinct = cursor.at("DISTINCT") and _starts_item(cursor, 1)
-    cursor.skip(1 if is_distinct else 0)
+    is_distinct = _take_distinct(cursor)
     cursor.read_query = read_inner
     items, number = _read_items(cursor, target)
     cursor.read_query = None
     check_subqueries(cursor, items)
-    cursor.begin_line()
-    if not cursor.take("FROM"):
-        raise cursor.separator_failure(
-            ("FROM",), "`,` or FROM", "write `FROM` and the name of a stream after the columns."
-        )
-    relation = with_hints(read_relation(cursor, read_part), hints, cursor)
+    relation = _read_from(cursor, hints, is_distinct=is_distinct)
     if result == "stream":
         _read_as_stream(cursor, relation)
     cursor.read_query = read_inner
@@ -313,16 +312,13 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     grouping = read_grouping(cursor, items)
     having = _read_where(cursor, "HAVING")
     skip_windows(cursor)
-    if isinstance(relation, Scan) and is_grouped(relation, grouping.by):
-        items, by, (where, having) = rewrite_windowed_query(cursor, relation, items, grouping.by, (where, having))
-        grouping, relation = grouping.with_expressions(by), replace(relation, window=None)
-    relation = with_subqueries(cursor, relation, grouping.by)
-    ranking = read_qualify(cursor, items, number)
-    ranking = read_order(cursor, items) if ranking is None else ranking
+    relation, parts, number = _read_windows(cursor, relation, _Parts(items, grouping, where, having), number)
+    items, grouping, where, having, ranking = parts.items, parts.grouping, parts.where, parts.having, parts.ranking
     others = (*grouping.by, *((having,) if having is not None else ()), *_expressions_of_rank(ranking))
     where = apply_row_limit(cursor, relation, items, where, others)
     within, within_span = _read_within(cursor, items, is_distinct=is_distinct, ranking=ranking, result=result)
-    if _take_emit_once(cursor, result) or within is not None:
+    is_once = _take_emit_once(cursor, result) or within is not None
+    if is_once or (ranking is None and not is_distinct and _deduplicate_subquery(cursor, relation, result)):
         result = "stream"
         _read_as_stream(cursor, relation)
     outputs = read_outputs(cursor, target)
@@ -346,6 +342,58 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Qu
     if ranking is None:
         return query
     return replace(rank_rows(query, ranking, cursor.new_name()), within=within, within_span=within_span)
+
+
+def _take_distinct(cursor: Cursor) -> bool:
+    if cursor.at("DISTINCT", "ON", "("):
+        hint = "write `QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY t) = 1` at the end of the query."
+        raise cursor.refuse_unsupported("DISTINCT ON", hint, 2)
+    is_distinct = cursor.at("DISTINCT") and _starts_item(cursor, 1)
+    cursor.skip(1 if is_distinct else 0)
+    return is_distinct
+
+
+def _read_from(cursor: Cursor, hints: tuple[SkewHint, ...], *, is_distinct: bool) -> Relation:
+    cursor.begin_line()
+    if not cursor.take("FROM"):
+        raise cursor.separator_failure(
+            ("FROM",), "`,` or FROM", "write `FROM` and the name of a stream after the columns."
+        )
+    cursor.is_distinct, around = is_distinct, cursor.is_distinct
+    relation = with_hints(read_relation(cursor, read_part), hints, cursor)
+    cursor.is_distinct = around
+    return relation
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of a query that may name the bounds of windows."""
+
+    items: tuple[Item | Star, ...]
+    grouping: Grouping
+    where: Expr | None
+    having: Expr | None
+    ranking: Ranking | None = None
+
+
+def _read_windows(
+    cursor: Cursor, relation: Relation, parts: _Parts, number: RowNumber | None
+) -> tuple[Relation, _Parts, RowNumber | None]:
+    """The relation without windows, which are in the other parts, and the order of rows, if it comes next."""
+    window = relation.window if isinstance(relation, Scan) and is_grouped(relation, parts.grouping.by) else None
+    if isinstance(relation, Scan) and window is not None:
+        items, by, (where, having) = rewrite_windowed_query(
+            cursor, relation, parts.items, parts.grouping.by, (parts.where, parts.having)
+        )
+        parts = _Parts(items, parts.grouping.with_expressions(by), where, having)
+        relation = replace(relation, window=None)
+        number = None if number is None else expand_bounds_of_rank(number, window)
+    relation = with_subqueries(cursor, relation, parts.grouping.by)
+    ranking = read_qualify(cursor, parts.items, number)
+    ranking = read_order(cursor, parts.items) if ranking is None else ranking
+    if window is not None and ranking is not None and ranking.number is not number:
+        ranking = replace(ranking, number=expand_bounds_of_rank(ranking.number, window))
+    return relation, replace(parts, ranking=ranking), number
 
 
 def _expressions_of_rank(ranking: Ranking | None) -> tuple[Expr, ...]:
@@ -389,6 +437,30 @@ def _read_within(
     cursor.skip(1)
     amount = read_amount(cursor)
     return amount, cursor.span_from(first)
+
+
+def _deduplicate_subquery(cursor: Cursor, relation: Relation, result: ResultKind | None) -> bool:
+    """Whether ``WITHIN d`` comes next, behind a condition that leaves the first row of each group of a subquery."""
+    views = cursor.views[-1]
+    place = next((n for n, v in enumerate(views) if isinstance(relation, Scan) and v.name == relation.source), None)
+    if place is None or not cursor.at("WITHIN"):
+        return False
+    query = _as_stream(views[place].query)
+    is_first = query.limit == 1 and not query.offset and query.by and not query.ties
+    if not is_first or query.within is not None:
+        return False
+    if query.rank is not None:
+        hint = f"leave `{query.rank}` out of SELECT: it is 1 in each row."
+        raise cursor.refuse_unsupported("WITHIN behind a rank that is shown", hint)
+    if "table" in (result, query.result):
+        hint = "write SELECT STREAM: each row comes out once or never."
+        raise cursor.refuse_unsupported("SELECT TABLE with WITHIN behind the first row of each group", hint)
+    cursor.begin_line()
+    first = cursor.position
+    cursor.skip(1)
+    amount = read_amount(cursor)
+    views[place] = replace(views[place], query=replace(query, within=amount, within_span=cursor.span_from(first)))
+    return True
 
 
 def _take_emit_once(cursor: Cursor, result: ResultKind | None) -> bool:

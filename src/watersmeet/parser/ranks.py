@@ -56,17 +56,30 @@ def read_order(cursor: Cursor, items: Sequence[Item | Star]) -> Ranking | None:
     first = cursor.position
     cursor.begin_line()
     order = _read_by(cursor, items)
+    written = " ".join(cursor.text_from(first).split())
     if not cursor.at("LIMIT") and not cursor.at("OFFSET"):
         cursor.position = first
-        raise cursor.refuse_unsupported("ORDER BY without LIMIT", _LIMIT, 2)
+        hint = f"write `{written} LIMIT 10`: the first rows of a table, kept up to date."
+        raise cursor.refuse_unsupported("ORDER BY without LIMIT", hint, 2)
     cursor.begin_line()
-    limit = _read_count(cursor, "a number of rows", _LIMIT) if cursor.take("LIMIT") else None
-    offset = 0
+    limit, offset = _read_limit(cursor), 0
     if cursor.take("OFFSET"):
-        offset = _read_count(cursor, "a number of rows", "write `ORDER BY price DESC LIMIT 10 OFFSET 20`.")
+        offset = _read_count(cursor, "a number of rows", f"write `{written} LIMIT 10 OFFSET 20`.")
         if not cursor.take("ROWS"):
             cursor.take("ROW")
+        limit = _read_limit(cursor) if limit is None else limit
     return Ranking(RowNumber((), order), Ranks(MOST_RANKS if limit is None else limit + offset, offset))
+
+
+def _read_limit(cursor: Cursor) -> int | None:
+    """``LIMIT n`` if it comes next."""
+    if not cursor.take("LIMIT"):
+        return None
+    limit = _read_count(cursor, "a number of rows", _LIMIT)
+    if cursor.at(",") and cursor.peek(1).kind == "number":
+        hint = f"write `LIMIT {cursor.peek(1).text} OFFSET {limit}`."
+        raise cursor.failure("OFFSET", hint)
+    return limit
 
 
 def _read_count(cursor: Cursor, expected: str, hint: str) -> int:

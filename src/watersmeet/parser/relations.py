@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 from watersmeet.catalog import Amount, Watermark
 from watersmeet.errors import WatersmeetError
@@ -24,13 +25,14 @@ from watersmeet.logical.nodes import (
     Star,
     Union,
     Within,
+    aliases,
 )
 from watersmeet.parser.cursor import Cursor, tokenize
 from watersmeet.parser.expressions import read_or
 from watersmeet.parser.leaves import read_amount, starts_amount
 from watersmeet.parser.sets import read_parts
 from watersmeet.parser.unsupported import KINDS, at_lateral, at_watermark, join_words, read_alias, refuse_clause
-from watersmeet.parser.windows import NamedSource, read_name, read_table_function, with_watermark
+from watersmeet.parser.windows import NamedSource, at_window_function, read_name, read_table_function, with_watermark
 from watersmeet.schema import quote
 
 _HINT, _HINT_END = "/*+", "*/"
@@ -88,7 +90,6 @@ def _as_whole_scan(query: Query) -> Scan | None:
     return Scan(scan.source, scan.source, scan.span, watermarks=scan.watermarks)
 
 
-_UNION = "`(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
 _DELAY = "write `orders WATERMARK order_time DELAY OF INTERVAL 5 SECONDS`, for example."
 
 
@@ -100,11 +101,8 @@ def read_leaf(cursor: Cursor, read_query: ReadQuery) -> Scan | Union:
     alias = read_alias(cursor)
     clause = _read_clause(cursor, clause)
     named = _read_watermarks(cursor, named)
-    if alias is None and named.name is None:
-        relation = "the union" if len(named.scans) > 1 else "the subquery"
-        example = _UNION if len(named.scans) > 1 else "`(SELECT STREAM ...) AS s`."
-        raise cursor.failure("an alias", f"give {relation} a name: {example}")
-    alias = alias or named.name or ""
+    # A subquery without an alias gets one when all names of the query are known.
+    alias = alias or named.name or cursor.new_name()
     first, *others = named.scans
     if others:
         return Union(named.scans, alias, named.span, clause)
@@ -123,7 +121,7 @@ def _read_source(cursor: Cursor, read_query: ReadQuery) -> NamedSource:
     if cursor.at("("):
         scans = read_bracket(cursor, read_query)
         return NamedSource(scans, None, cursor.span_from(first))
-    if cursor.at("TABLE", "("):
+    if cursor.at("TABLE", "(") or at_window_function(cursor):
         return read_table_function(cursor, lambda cursor: _read_source(cursor, read_query))
     name, span = read_name(cursor)
     return NamedSource((Scan(name, name, span),), name, span)
@@ -162,7 +160,21 @@ def read_relation(cursor: Cursor, read_query: ReadQuery) -> Relation:
         elif cursor.at(","):
             relation = _read_listed(cursor, relation, read_query)
         else:
-            return relation
+            return _name_subqueries(relation)
+
+
+def _name_subqueries(relation: Relation) -> Relation:
+    """The relation with an alias for each subquery that has none: `subquery`, `subquery_2` and so on."""
+    taken = {name.lower() for name in aliases(relation)}
+    names = (f"subquery_{number}" if number > 1 else "subquery" for number in count(1))
+    free = (name for name in names if name not in taken)
+
+    def name_leaf(leaf: Relation) -> Relation:
+        if isinstance(leaf, Scan | Union):
+            return replace(leaf, alias=next(free)) if leaf.alias.startswith("#") else leaf
+        return leaf.with_inputs([name_leaf(side) for side in leaf.inputs])
+
+    return name_leaf(relation) if any(name.startswith("#") for name in taken) else relation
 
 
 def _read_listed(cursor: Cursor, left: Relation, read_query: ReadQuery) -> Relation:
@@ -243,7 +255,8 @@ def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...], read_quer
     if implied != "key" and cursor.at_any({"ON", "USING"}):
         raise cursor.failure("WITHIN, JOIN or WHERE", f"leave {words[0]} out, or {cursor.peek().word}.")
     on, using = read_condition(cursor)
-    within = read_within(cursor, within)
+    # A second one is that of SELECT DISTINCT.
+    within = within if within is not None and cursor.is_distinct else read_within(cursor, within)
     if on is None and not using:
         on, using = read_condition(cursor)
     if cursor.at_any({"ON", "USING"}):
@@ -264,7 +277,7 @@ def read_within(cursor: Cursor, before: Within | None) -> Within | None:
         raise _pair_of_amounts(cursor)
     amounts = _read_directions(cursor, read_amount(cursor))
     within = Within(amounts[-1], cursor.span_from(first), amounts[0] if len(amounts) == 2 else None)
-    if cursor.at("WITHIN"):
+    if cursor.at("WITHIN") and not cursor.is_distinct:
         raise _second_within(cursor)
     return within
 

@@ -286,7 +286,8 @@ def _read_entry(cursor: Cursor, kind: SourceKind, columns: _Columns) -> None:
     if not cursor.at_any({",", ")"}):
         words = ("IDLE", "HEARTBEAT") if is_watermark else ()
         refused = cursor.separator_failure if cursor.peek(1).is_name else cursor.misspelt
-        wrong = refuse_constraint(cursor) or refused(words, "`,` or `)`", _LIST_HINT)
+        column = columns.fields[-1].name if columns.fields else "column"
+        wrong = refuse_constraint(cursor, column) or refused(words, "`,` or `)`", _LIST_HINT)
         if not _starts_entry(cursor):
             raise wrong
         # Parsing continues as if the comma were there, so that all mistakes are reported.

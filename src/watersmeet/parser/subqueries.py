@@ -13,6 +13,7 @@ from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError
 from watersmeet.logical.expressions import Expr, aggregates_in, all_of, column, conjuncts
 from watersmeet.logical.nodes import Item, Join, Membership, Query, Relation, Scan, Star, View, aliases
+from watersmeet.logical.words import expression_in_words
 from watersmeet.parser.cursor import SUBQUERY_HINT, Cursor, Subquery
 
 VALUE = "value"
@@ -42,10 +43,26 @@ def read_scalar(cursor: Cursor) -> Expr:
     """The scalar subquery that comes next, as a column of the view that it will be."""
     first, query = cursor.position, _read_brackets(cursor)
     if len(query.items) != 1 or not _has_one_row(query):
-        raise _refusal(cursor, "A scalar subquery that may have several rows or columns", query.span, _ONE_ROW)
+        scan = query.relation
+        parts = (part for part in conjuncts(query.where) if isinstance(scan, Scan))
+        hint = next((_join_hint(scan, part) for part in parts if _names_outside(part, scan)), _ONE_ROW)
+        raise _refusal(cursor, "A scalar subquery that may have several rows or columns", query.span, hint)
     name, span = cursor.new_name(), cursor.span_from(first)
     cursor.subqueries[-1].append(Subquery(query, span, name))
     return column((name, VALUE), span)
+
+
+def _names_outside(part: Expr, relation: Relation) -> bool:
+    """Whether a condition names an alias that is not in a relation."""
+    own = {name.lower() for name in aliases(relation)}
+    return any(len(ref.parts) > 1 and ref.parts[0].lower() not in own for ref in part.references)
+
+
+def _join_hint(relation: Relation, part: Expr) -> str:
+    names = (relation.source, relation.alias) if isinstance(relation, Scan) else ()
+    source = " ".join(dict.fromkeys(names))
+    condition = expression_in_words(part)
+    return f"write `LEFT JOIN {source} ON {condition}` behind FROM, and the column in place of the subquery."
 
 
 def _read_brackets(cursor: Cursor) -> Query:
@@ -129,7 +146,7 @@ def _join(cursor: Cursor, relation: Relation, test: Expr, subquery: Subquery, *,
         membership = Membership(scan.alias, operand, member)
         return Join(relation, right, kind, query.where, span=test.span, membership=membership)
     view = query if operand is None or isinstance(query.items[0], Star) else _name_value(query)
-    name = cursor.add_subquery(view, subquery.span)
+    name = cursor.add_subquery(replace(view, outer=aliases(relation)), subquery.span)
     membership = Membership(name, operand)
     return Join(relation, Scan(name, name, subquery.span), kind, span=test.span, membership=membership)
 

@@ -23,6 +23,7 @@ _CHANGES = "leave it out: SELECT STREAM shows rows as they come, SELECT TABLE a 
 _FINAL = "write `EMIT FINAL`: each group comes out once, when the watermark closes its window."
 _THEN = "leave it out, or write `JOIN v FOR SYSTEM_TIME AS OF a.t` for the version at the time of a row."
 _VERSION = "set the start in the options of the source, for example `startingVersion`."
+_FETCH = "write `ORDER BY x LIMIT 10`, or leave it out: a stream has no end."
 _SIZE = "write `GROUP BY window(t, '1 hour')`, for example."
 
 CLAUSES: tuple[ForeignSyntax, ...] = (
@@ -35,7 +36,8 @@ CLAUSES: tuple[ForeignSyntax, ...] = (
     (("WINDOW", "TUMBLING"), "WINDOW TUMBLING of ksqlDB", _SIZE),
     (("WINDOW", "HOPPING"), "WINDOW HOPPING of ksqlDB",
      "write `GROUP BY window(t, '1 hour', '10 minutes')`, for example."),
-    (("WINDOW", "SESSION"), "WINDOW SESSION of ksqlDB", _SIZE),
+    (("WINDOW", "SESSION"), "WINDOW SESSION of ksqlDB",
+     "write `GROUP BY session_window(t, '10 minutes')`, for example."),
     (("PARTITION", "BY"), "PARTITION BY of a query",
      "leave it out: rows are partitioned by the keys of a join or of GROUP BY."),
     (("MATCH_RECOGNIZE", "("), "MATCH_RECOGNIZE", "write the pattern as joins of the stream with itself."),
@@ -45,14 +47,16 @@ CLAUSES: tuple[ForeignSyntax, ...] = (
     (("AS", "OF", VALUE), "AS OF", _THEN),
     (("TIMESTAMP", "AS", "OF"), "TIMESTAMP AS OF of Delta", _VERSION),
     (("VERSION", "AS", "OF"), "VERSION AS OF of Delta", _VERSION),
-    (("OFFSET", VALUE), "OFFSET", "leave it out: a stream has no first row to count from."),
-    (("FETCH", "FIRST"), "FETCH FIRST", "leave it out: a stream has no end."),
-    (("FETCH", "NEXT"), "FETCH NEXT", "leave it out: a stream has no end."),
+    (("OFFSET", VALUE), "OFFSET without ORDER BY",
+     "write `ORDER BY x LIMIT 10 OFFSET 20`, or leave it out: without an order no row is the first."),
+    (("FETCH", "FIRST"), "FETCH FIRST", _FETCH),
+    (("FETCH", "NEXT"), "FETCH NEXT", _FETCH),
 )  # fmt: skip
 """Clauses of queries."""
 
 _STREAM = "write `CREATE STREAM name (columns) USING format OPTIONS (...)`."
 _RUN = "run the script with `watersmeet run`: all its queries run, each into its sink."
+_SET = "leave it out, and END: `watersmeet run` runs all queries of the script, each into its sink."
 _NAMES = "leave it out: names belong to their script."
 _FUNCTION = "register the function in Spark from Python, and call `ws.sql` there."
 
@@ -71,8 +75,9 @@ STATEMENTS: tuple[ForeignSyntax, ...] = (
     (("CREATE", "DATABASE"), "CREATE DATABASE", _NAMES),
     (("CREATE", "SCHEMA"), "CREATE SCHEMA", _NAMES),
     (("CREATE", "CLUSTER"), "CREATE CLUSTER of Materialize", "leave it out: `watersmeet run --master` says where."),
+    (("EXECUTE", "STATEMENT"), "EXECUTE STATEMENT SET of Flink", _SET),
     (("EXECUTE",), "EXECUTE", _RUN),
-    (("BEGIN", "STATEMENT"), "BEGIN STATEMENT SET of Flink", _RUN),
+    (("BEGIN", "STATEMENT"), "BEGIN STATEMENT SET of Flink", _SET),
     (("BEGIN",), "BEGIN", _RUN),
     (("END",), "END", _RUN),
     (("SUBSCRIBE",), "SUBSCRIBE of Materialize", "write a SELECT without INSERT INTO: its rows go to the console."),
@@ -175,12 +180,11 @@ def _behind_bracket(cursor: Cursor, ahead: int) -> int:
     return ahead + 1
 
 
-def refuse_constraint(cursor: Cursor) -> WatersmeetError | None:
+def refuse_constraint(cursor: Cursor, column: str = "column") -> WatersmeetError | None:
     """The refusal of what others write behind the type of a column; None if it is something else."""
     if cursor.at("PRIMARY", "KEY") and not cursor.at_any({"("}, ahead=2):
-        return cursor.refuse_unsupported(
-            "PRIMARY KEY of a column", "write `PRIMARY KEY (column)` after the columns.", 2
-        )
+        hint = f"write `PRIMARY KEY ({column})` after the columns."
+        return cursor.refuse_unsupported("PRIMARY KEY of a column", hint, 2)
     if cursor.at("NOT", "ENFORCED"):
         hint = "leave NOT ENFORCED out: a row replaces the one before it with the same key."
         return cursor.refuse_unsupported("NOT ENFORCED", hint, 2)
@@ -221,6 +225,12 @@ _CLAUSES: tuple[ForeignSyntax, ...] = (
     (("CLUSTER", "BY"), "CLUSTER BY", _ORDER_HINT),
     (("DISTRIBUTE", "BY"), "DISTRIBUTE BY", _ORDER_HINT),
     (("LIMIT",), "LIMIT without ORDER BY", "write `ORDER BY x DESC LIMIT 10`, or leave it out: a stream has no end."),
+    (("UNION", "BY", "NAME"), "UNION BY NAME", "name the columns of each part in one order, and leave BY NAME out."),
+    (
+        ("UNION", "ALL", "BY", "NAME"),
+        "UNION ALL BY NAME",
+        "name the columns of each part in one order, and leave BY NAME out.",
+    ),
     (("UNION",), "UNION without a query behind it", "write `UNION ALL SELECT * FROM b`."),
     (("EXCEPT",), "EXCEPT without a query behind it", "write `EXCEPT SELECT * FROM b`."),
     (("INTERSECT",), "INTERSECT without a query behind it", "write `INTERSECT SELECT * FROM b`."),

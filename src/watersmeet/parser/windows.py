@@ -15,7 +15,7 @@ from watersmeet.catalog import Amount, Span, Watermark
 from watersmeet.duration import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from watersmeet.errors import WatersmeetError
 from watersmeet.logical.expressions import Expr, Reference, column
-from watersmeet.logical.nodes import Item, Lateral, Query, Relation, Scan, Star, WindowFunction
+from watersmeet.logical.nodes import Item, Lateral, Query, Relation, RowNumber, Scan, Star, WindowFunction
 from watersmeet.parser.cursor import Cursor, Token
 from watersmeet.parser.leaves import read_amount, starts_amount
 from watersmeet.parser.unsupported import at_clause
@@ -43,6 +43,8 @@ _UNITS = (
 IN_SPARK = {"SESSION": "session_window"}
 """The windows that are not called `window` there."""
 _FIELDS = {"window_start": "start", "window_end": "end"}
+_WITH_OFFSET = 3
+"""The number of lengths of a window that begins at an offset: the size, the slide, the offset."""
 _ELEMENT = "#window"
 """The generated name of a row's window inside such a subquery."""
 
@@ -62,6 +64,9 @@ def with_subqueries(cursor: Cursor, relation: Relation, group_by: tuple[Expr, ..
     window = relation.window
     if window is None:
         return relation
+    if len(window.lengths) == _WITH_OFFSET:
+        hint = "write `GROUP BY window_start, window_end` in the query that reads it, and join the groups in a view."
+        raise cursor.refuse_unsupported(f"TABLE({window.function}(...)) with an offset outside of GROUP BY", hint)
     if window.function == "SESSION":
         hint = "group it in a view: a session is known after its last row, and joins cannot wait for that."
         raise cursor.refuse_unsupported("TABLE(SESSION(...)) in a join", hint)
@@ -193,6 +198,13 @@ def expand_window_bounds(expr: Expr, window: WindowFunction) -> Expr:
     return replace(expr, args=tuple(expand_window_bounds(arg, window) for arg in expr.args))
 
 
+def expand_bounds_of_rank(number: RowNumber, window: WindowFunction) -> RowNumber:
+    """A rank over the groups of windows with their bounds replaced by the fields of the window."""
+    by = tuple(replace(item, expr=expand_window_bounds(item.expr, window)) for item in number.by)
+    order = tuple(replace(key, expr=expand_window_bounds(key.expr, window)) for key in number.order)
+    return replace(number, by=by, order=order)
+
+
 def _field(expr: Expr) -> str | None:
     return _window_bound(expr.refs[0]) if expr.op == "column" else None
 
@@ -273,10 +285,15 @@ def with_watermark(named: NamedSource, watermark: Watermark) -> NamedSource:
     return replace(named, scans=(replace(scan, watermarks=(*scan.watermarks, watermark)),))
 
 
+def at_window_function(cursor: Cursor) -> bool:
+    """Whether ``TUMBLE(...)`` or another window comes next, without TABLE around it."""
+    return cursor.at_any(set(_WINDOWS)) and cursor.at_any({"("}, ahead=1)
+
+
 def read_table_function(cursor: Cursor, read_named: ReadNamed) -> NamedSource:
     """``TABLE(IMPOSE_ORDER(TABLE name, DESCRIPTOR(column), lag))``, its arguments also with their names."""
     first = cursor.position
-    if cursor.at_any(set(_WINDOWS), ahead=2):
+    if at_window_function(cursor) or cursor.at_any(set(_WINDOWS), ahead=2):
         return _read_windowed(cursor, read_named)
     if cursor.peek(2).is_name and cursor.at_any({")"}, ahead=3):
         raise cursor.refuse_unsupported("TABLE(...) around a name", f"write the name alone: `{cursor.peek(2).text}`.")
@@ -305,15 +322,17 @@ def _read_windowed(cursor: Cursor, read_named: ReadNamed) -> NamedSource:
     """``TABLE(TUMBLE(TABLE name, DESCRIPTOR(column), size))``; HOP has the slide before the size, CUMULATE the step.
 
     SESSION may say PARTITION BY behind the name: what the query groups by besides the window, in any case. Arguments
-    may have their names.
+    may have their names, and an offset of the windows may follow. TABLE, the one around it too, and DESCRIPTOR may be
+    left out, as in RisingWave: ``TUMBLE(bids, t, size)``.
     """
-    first, function = cursor.position, cursor.peek(2).word
+    first, is_bare = cursor.position, at_window_function(cursor)
+    function = cursor.peek(0 if is_bare else 2).word
     called, hint = _WINDOWS[function]
-    arguments = ("data", "timeCol", *called)
-    cursor.skip(3)
+    arguments = ("data", "timeCol", *called, "offset")
+    cursor.skip(1 if is_bare else 3)
     cursor.expect("(", hint)
     _read_argument(cursor, 0, arguments)
-    named = _read_ordered(cursor, read_named, hint)
+    named = _read_ordered(cursor, read_named, hint, needs_table=not is_bare)
     if named.scans[0].window is not None:
         raise cursor.refuse_unsupported(
             "Windows of windows", "name the stream itself, or group the inner windows in a view."
@@ -321,21 +340,24 @@ def _read_windowed(cursor: Cursor, read_named: ReadNamed) -> NamedSource:
     by = _read_partition(cursor, hint) if function == "SESSION" else ()
     cursor.expect(",", hint)
     _read_argument(cursor, 1, arguments)
-    column = _read_descriptor(cursor, hint)
+    is_plain = is_bare and not cursor.at("DESCRIPTOR", "(")
+    column = cursor.take_name("the name of a column", hint) if is_plain else _read_descriptor(cursor, hint)
     lengths: list[Amount] = []
-    for number in range(2, len(arguments)):
+    for number in range(2, len(arguments) - 1):
         cursor.expect(",", hint)
         _read_argument(cursor, number, arguments)
         lengths.append(_read_length(cursor, hint))
     _check_lengths(cursor, function, lengths, hint)
+    offset = _read_offset(cursor, function, arguments, hint)
     cursor.expect(")", hint)
-    cursor.expect(")", hint)
+    if not is_bare:
+        cursor.expect(")", hint)
     if function == "CUMULATE" and lengths[0] == lengths[1]:
         # One step is the whole window.
         function, lengths = "TUMBLE", lengths[:1]
-    window = WindowFunction(
-        function, column.value, tuple(reversed(lengths)), cursor.span_from(first), by, cursor.span_of(column)
-    )
+    # Spark has the size, the slide and the start.
+    sizes = (*reversed(lengths),) if offset is None else (lengths[-1], lengths[0], offset)
+    window = WindowFunction(function, column.value, sizes, cursor.span_from(first), by, cursor.span_of(column))
     return replace(named, scans=(replace(named.scans[0], window=window),), span=cursor.span_from(first))
 
 
@@ -346,6 +368,17 @@ def _read_descriptor(cursor: Cursor, hint: str) -> Token:
     column = cursor.take_name("the name of a column", hint)
     cursor.expect(")", hint)
     return column
+
+
+def _read_offset(cursor: Cursor, function: str, arguments: tuple[str, ...], hint: str) -> Amount | None:
+    """``, offset`` if it comes next: how long after a multiple of the slide windows begin."""
+    if not cursor.at(","):
+        return None
+    if function not in ("TUMBLE", "HOP"):
+        raise cursor.refuse_unsupported(f"An offset of {function}", "leave it out, or write TUMBLE or HOP.")
+    cursor.skip(1)
+    _read_argument(cursor, len(arguments) - 1, arguments)
+    return _read_length(cursor, hint)
 
 
 def _read_length(cursor: Cursor, hint: str) -> Amount:
@@ -390,8 +423,11 @@ def _read_argument(cursor: Cursor, number: int, names: tuple[str, ...]) -> None:
     cursor.position += 2
 
 
-def _read_ordered(cursor: Cursor, read_named: ReadNamed, hint: str) -> NamedSource:
-    """Read the argument of such a function: a table by name, a query, or an IMPOSE_ORDER. ``hint`` has an example."""
+def _read_ordered(cursor: Cursor, read_named: ReadNamed, hint: str, *, needs_table: bool = True) -> NamedSource:
+    """Read the argument of such a function: a table by name, a query, or an IMPOSE_ORDER. ``hint`` has an example.
+
+    ``needs_table``: the word TABLE stands before a name.
+    """
     if cursor.at("(", "TABLE"):
         cursor.next()
         named = _read_ordered(cursor, read_named, hint)
@@ -407,6 +443,7 @@ def _read_ordered(cursor: Cursor, read_named: ReadNamed, hint: str) -> NamedSour
         if len(named.scans) > 1:
             raise cursor.failure("`)`", "give each part of the union its own watermark.", cursor.previous)
         return named
-    cursor.expect("TABLE", hint)
+    if needs_table or cursor.peek(1).is_name:
+        cursor.expect("TABLE", hint)
     name, span = read_name(cursor)
     return NamedSource((Scan(name, name, span),), name, span)

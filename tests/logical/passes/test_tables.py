@@ -317,4 +317,4 @@ def test_a_view_without_time_is_refused_with_what_to_select(refusals_of):
     joined = "d JOIN (SELECT id + 1 AS id FROM o) AS s WITHIN 5 ON d.id = s.id"
     [refusal] = refusals_of(f"{SOURCES} SELECT d.id FROM {joined};")
     assert (refusal.condition, refusal.label) == ("MISSING_WATERMARK", "s has no watermark")
-    assert refusal.hint == "select a watermarked column in that view, as it is."
+    assert refusal.hint == "show `t` in s, as it is: it has a watermark."

@@ -136,7 +136,7 @@ def test_a_watermark_that_a_view_hides_is_missed_in_the_view(refusals_of):
     sql = "CREATE VIEW v AS SELECT STREAM id FROM s; SELECT STREAM v.id FROM v JOIN r WITHIN 5 ON v.id = r.id;"
     [refusal] = refusals_of(SOURCES + sql)
     assert refusal.condition == "MISSING_WATERMARK"
-    assert "in that view" in refusal.hint
+    assert "show `t` in v" in refusal.hint
 
 
 @pytest.mark.parametrize("join", ["a SYNC JOIN v AS b", "a JOIN v AS b WITHIN 5 ON a.id = b.id"])

@@ -145,6 +145,26 @@ def test_json_tells_what_is_read_and_where_rows_go() -> None:
     assert (before["relation"]["left"]["read"], before["relation"]["remarks"]) == (None, {})
 
 
+def test_json_has_the_window_functions_of_each_stage() -> None:
+    sql = """SELECT STREAM id, sum(amount) OVER (PARTITION BY a ORDER BY t) AS x,
+        count(*) OVER (PARTITION BY id ORDER BY t) AS y, max(amount) OVER (ORDER BY t) AS z FROM orders;"""
+    [query] = queries_of(STREAMS + sql)
+    found: Any = query_as_json(query, plan_details(plan_query(query, OPERATORS), OPERATORS))
+    assert [stage["partition_by"] for stage in found["over"]] == [[], ["orders.a"], ["orders.id"]]
+    assert [len(stage["functions"]) for stage in found["over"]] == [1, 1, 1]
+    assert [stage["repartition"].partition(",")[0] for stage in found["over"]] == [
+        "all into one shard", "by orders.a", "by orders.id",
+    ]  # fmt: skip
+
+
+def test_the_groupings_of_a_query_are_shown_as_they_are_written() -> None:
+    sql = "SELECT TABLE a, id, count(*) AS n FROM orders GROUP BY ROLLUP (a, id);"
+    [query] = queries_of(STREAMS + sql)
+    text = render(query, plan_query(query, OPERATORS), OPERATORS)
+    assert "each grouping for itself" in text and "one row per orders.a, orders.id, and grouping" in text
+    assert "sets" not in text and "if(" not in text
+
+
 def test_the_question_needs_no_names_that_are_known() -> None:
     script = read_script("SELECT STREAM a.x FROM nobody a JOIN nothing b ON a.x = b.y OR a.x > 5;", "q.sql")
     assert render_script(script, FAMILIES).splitlines()[-4:] == [

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError, unique_refusals
-from watersmeet.logical.nodes import Query, Script, View, scans
+from watersmeet.logical.expressions import aggregates_in
+from watersmeet.logical.nodes import Item, Query, Script, View, scans
 from watersmeet.logical.passes.build_relation import build_relation, move_conditions
 from watersmeet.logical.passes.check_declarations import check_declarations, check_determinism
 from watersmeet.logical.passes.comparisons import check_collations, check_comparisons
@@ -165,7 +166,7 @@ def _apply_passes(script: Script, query: Query, context: AnalysisContext) -> tup
 def _with_view(script: Script, view: View, context: AnalysisContext) -> tuple[AnalysisContext, list[Refusal]]:
     """The context after a view; a refused view has no columns, so that it causes no further refusals."""
     draft, refusals = _apply_passes(script, view.query, context)
-    refusals = [_explain_correlation(refusal, view.query.outer) for refusal in refusals]
+    refusals = [_explain_correlation(refusal, view.query) for refusal in refusals]
     refusals += check_view(draft, view, context.sources)
     name = view.name.lower()
     if refusals or not draft.is_bounded:
@@ -175,14 +176,24 @@ def _with_view(script: Script, view: View, context: AnalysisContext) -> tuple[An
     return replace(context, sources={**context.sources, name: source}, views={**context.views, name: query}), []
 
 
-def _explain_correlation(refusal: Refusal, outer: tuple[str, ...]) -> Refusal:
-    """The refusal of a name, with what to write where a scalar subquery names the query around it."""
+def _explain_correlation(refusal: Refusal, query: Query) -> Refusal:
+    """The refusal of a name, with what to write where a subquery names the query around it."""
     alias, _, name = refusal.parameters.get("column", "").partition(".")
-    if refusal.condition != "UNKNOWN_COLUMN" or not name or alias.lower() not in {one.lower() for one in outer}:
+    outer = {one.lower() for one in query.outer}
+    if refusal.condition != "UNKNOWN_COLUMN" or not name or alias.lower() not in outer:
         return refusal
+    is_scalar = not query.group_by and any(isinstance(i, Item) and any(aggregates_in(i.expr)) for i in query.items)
     hint = (
-        f"a scalar subquery cannot name `{alias}`, which is around it: group it by the column that is compared, and"
-        f" write `LEFT JOIN (SELECT k, max(x) AS x FROM b GROUP BY k) AS q ON q.k = {alias}.{name}`."
+        (
+            f"a scalar subquery cannot name `{alias}`, which is around it: group it by the column that is compared, and"
+            f" write `LEFT JOIN (SELECT k, max(x) AS x FROM b GROUP BY k) AS q ON q.k = {alias}.{name}`."
+        )
+        if is_scalar
+        else (
+            f"a subquery that joins, groups or has a LIMIT cannot name `{alias}`, which is around it: make a view v of"
+            f" it, which shows the columns that are compared, and write `EXISTS (SELECT * FROM v WHERE v.x ="
+            f" {alias}.{name})`."
+        )
     )
     return replace(refusal, parameters={**refusal.parameters, "suggestion": hint})
 

@@ -11,7 +11,7 @@ stays where it is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from watersmeet.catalog import Field, Source, Watermark
@@ -56,7 +56,7 @@ def merge_parts(draft: Draft, union: Union) -> Source:
     first, *others = parts = parts_of(draft, union)
     is_known = all(is_sound(part) for part in parts) and _check_compatible(draft, union) is None
     has_key = _has_key(draft, union)
-    if not is_known or any(_difference(first, other, has_key=has_key) for other in others):
+    if not is_known or any(_difference(first, other, ("", ""), has_key=has_key) for other in others):
         return Source(union.alias, (), span=union.span)
     positions = range(min(len(_columns(part, has_key=has_key)) for part in parts))
     fields = tuple(replace(first.fields[i], nullable=any(p.fields[i].nullable for p in parts)) for i in positions)
@@ -95,12 +95,14 @@ def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
         yield refusal
     for scan, other in zip(union.scans[1:], others, strict=True):
         has_key = _has_key(draft, union)
-        difference = _difference(first, other, has_key=has_key) if first.fields and other.fields else None
+        pair = [_name_of_part(union, place) for place in (0, union.scans.index(scan))]
+        difference = _difference(first, other, pair, has_key=has_key) if first.fields and other.fields else None
         if difference is not None:
             hint = f"declare {other.name} with the columns of {first.name}, in the same order."
             if scan.source.startswith("#"):
                 hint = "select as many columns of the same types, in the same order; a CAST makes a column fit."
-            union_name = f"The union {union.alias}"
+            is_unnamed = union.alias.startswith("#") or all(one.source.startswith("#") for one in union.scans)
+            union_name = "The union" if is_unnamed else f"The union {union.alias}"
             yield draft.refusal("TYPE_MISMATCH", scan.span, expression=union_name, reason=difference, hint=hint)
     if merge_parts(draft, union).fields and len({beat and beat.sql() for beat in _heartbeats(draft, union)}) > 1:
         names = format_list(dict.fromkeys(scan.source for scan in union.scans))
@@ -191,20 +193,26 @@ def _common_watermark(position: int, parts: tuple[Source, ...]) -> Watermark | N
     return replace(watermarks[0], idle=max(idle) if len(idle) == len(watermarks) else None)
 
 
-def _difference(first: Source, other: Source, *, has_key: bool) -> str | None:
-    """The reason why two parts of a union do not fit; None if their columns have the same types."""
-    shown = [[field for field in part.fields if not field.hidden] for part in (first, other)]
+def _difference(first: Source, other: Source, names: Sequence[str], *, has_key: bool) -> str | None:
+    """The reason why two parts of a union do not fit, by their names; None if their columns have the same types."""
+    # A set operation numbers its sides in a column of its own.
+    shown = [[f for f in part.fields if not f.hidden and not f.name.startswith("#")] for part in (first, other)]
     if len(shown[0]) != len(shown[1]):
-        return (
-            f"{_display_name(first.name)} has {len(shown[0])} columns, {_display_name(other.name)} has {len(shown[1])}."
-        )
+        counts = (f"{len(fields)} column{'s' if len(fields) != 1 else ''}" for fields in shown)
+        return f"{', '.join(f'{name} has {count}' for name, count in zip(names, counts, strict=True))}."
     pairs = zip(_columns(first, has_key=has_key), _columns(other, has_key=has_key), strict=False)
     for i, (mine, theirs) in enumerate(pairs, start=1):
         # Of what only Spark can compute, only Spark knows the type.
         if mine.type and theirs.type and not is_same_type(mine.type, theirs.type):
-            columns = (f"`{f.name}` {f.type} in {_display_name(s.name)}" for f, s in ((mine, first), (theirs, other)))
+            columns = (f"`{f.name}` {f.type} in {name}" for f, name in zip((mine, theirs), names, strict=True))
             return f"column {i} is {' and '.join(columns)}."
     return None
+
+
+def _name_of_part(union: Union, place: int) -> str:
+    """A part of a union in words: a subquery has a generated name."""
+    name = union.scans[place].source
+    return f"part {place + 1}" if name.startswith("#") else name
 
 
 def _with_kind(kind: str, source: str) -> str:

@@ -216,7 +216,18 @@ def _with_skew(relation: AnalyzedRelation, sides: list[tuple[ConditionalJoin, Sk
 
 def _refuse_hint(draft: Draft, hint: SkewHint, reason: str) -> Refusal:
     side, column = hint.relation, hint.column
-    return draft.refusal("WRONG_HINT", hint.span, name=f"SKEW('{side}', '{column}', ...)", reason=reason)
+    name = f"SKEW('{side}', '{column}', ...)"
+    return draft.refusal("WRONG_HINT", hint.span, name=name, reason=reason, hint=_correct_hint(draft, hint))
+
+
+def _correct_hint(draft: Draft, hint: SkewHint) -> str:
+    """The text to write for a hint: another name where its own is unknown."""
+    alias = draft.scope.alias(hint.relation)
+    if alias is None:
+        return did_you_mean(hint.relation, draft.scope.visible)
+    fields = [field.name for field in draft.scope.sources[alias].fields]
+    is_known = hint.column.lower() in [name.lower() for name in fields]
+    return "leave it out: the result is the same." if is_known else did_you_mean(hint.column, fields)
 
 
 def move_filters(draft: Draft) -> Draft:

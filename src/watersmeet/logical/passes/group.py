@@ -139,7 +139,8 @@ def _deduplicate(draft: Draft, relation: AnalyzedLeaf, within: Amount) -> Draft:
             if time.family == "integer"
             else "write `WITHIN 10 MINUTES`."
         )
-        return draft.with_refusals([draft.refuse_unsupported(span, f"WITHIN for {time}, whose unit differs,", hint)])
+        what = f"WITHIN for {time.column.name.removeprefix('#')}, whose unit differs,"
+        return draft.with_refusals([draft.refuse_unsupported(span, what, hint)])
     by = tuple(
         AnalyzedSortKey(_column(relation.alias, name), _partition_expression(relation, name), False, False)
         for name in names
@@ -453,13 +454,24 @@ def _check_grouped(draft: Draft, written: Expr, computed: Expr) -> Iterator[Refu
             yield draft.refusal("NOT_GROUPED", span, column=column, hint=hint)
 
 
+_INSTEAD = {
+    "approx_count_distinct": "write `count(DISTINCT x)`, which is exact.",
+    "approx_percentile": "write `percentile(x, 0.5)`, which is exact.",
+    "percentile_approx": "write `percentile(x, 0.5)`, which is exact.",
+    "try_sum": "write `sum(x)`, which stops the query if it overflows.",
+    "try_avg": "write `avg(x)`, which stops the query if it overflows.",
+}
+"""The hints for aggregates that no query may use, by name."""
+
+
 def _check_aggregate(draft: Draft, call: Expr) -> Refusal | None:
     name = call.text
     inner = [nested for arg in call.args for nested in aggregates_in(arg)]
     if inner:
         construct, hint = f"{name}() of an aggregate", "aggregate in a view, then again in a query over it."
     elif not is_aggregate(name):
-        construct, hint = f"The aggregate {name}()", "use count, sum, avg, min, max or another documented aggregate."
+        hint = _INSTEAD.get(name, "use count, sum, avg, min, max or another documented aggregate.")
+        construct = f"The aggregate {name}()"
     elif not is_aggregate(call.function):
         construct = f"{name}(DISTINCT ...)"
         hint = "first GROUP BY the values in a view, then aggregate the view."

@@ -5,6 +5,7 @@ Columns of a sink that SELECT does not give are forwarded from the sources, by n
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -75,19 +76,42 @@ def resolve(draft: Draft) -> Draft:
     query = draft.query
     refusals = [*_check_aliases(draft), *_check_sources(draft)]
     relation, scope, more = resolve_relation(draft, query.relation)
-    items = tuple(i if isinstance(i, Star) else replace(i, expr=resolve_expression(i.expr, scope)) for i in query.items)
     by = tuple(_resolve_group_by(query, expr, scope) for expr in query.group_by)
     having = None if query.having is None else _resolve_having(query, query.having, scope)
-    for expr in (*(item.expr for item in query.items if isinstance(item, Item)), query.where, *by, having):
+    group_by = tuple(resolve_expression(expr, scope) for expr in by)
+    grouped = _with_windows(scope, group_by)
+    items = tuple(
+        i if isinstance(i, Star) else replace(i, expr=resolve_expression(i.expr, grouped)) for i in query.items
+    )
+    more += (_explain_name_of_select(query, refusal) for refusal in check_names(draft.script, query.where, scope))
+    for expr in by:
         more += check_names(draft.script, expr, scope)
+    for expr in (*(item.expr for item in query.items if isinstance(item, Item)), having):
+        more += check_names(draft.script, expr, grouped)
     more = unique_refusals(more)
     more += [*_check_places(draft, by)]
     where = None if query.where is None else resolve_expression(query.where, scope)
-    group_by = tuple(resolve_expression(expr, scope) for expr in by)
-    having = None if having is None else resolve_expression(having, scope)
+    having = None if having is None else resolve_expression(having, grouped)
     query = replace(query, relation=relation, items=items, where=where, group_by=group_by, having=having)
     draft = replace(draft, query=query, scope=scope).with_refusals([*refusals, *more])
     return draft.with_refusals(check_outputs(draft))
+
+
+def _with_windows(scope: Scope, group_by: Sequence[Expr]) -> Scope:
+    """The names that SELECT and HAVING can mention: ``window`` is a window of GROUP BY, as in Spark."""
+    windows = [(name, expr) for expr in group_by if (name := _WINDOW_CALL.match(expr.text)) and expr.op == "other"]
+    names = [match[1].lower() for match, _ in windows]
+    columns = (
+        ScopeColumn(name, name, _WINDOW_TYPE, replace(expr, span=NOWHERE))
+        for name, (_, expr) in zip(names, windows, strict=True)
+        if names.count(name) == 1
+    )
+    return replace(scope, extra_columns=(*scope.extra_columns, *columns))
+
+
+_WINDOW_CALL = re.compile(r"(window|session_window)\s*\(", re.IGNORECASE)
+_WINDOW_FIELD = re.compile(r"(session_)?window\.(start|end)", re.IGNORECASE)
+_WINDOW_TYPE = "STRUCT<start: TIMESTAMP, end: TIMESTAMP>"
 
 
 def _resolve_group_by(query: Query, expr: Expr, scope: Scope) -> Expr:
@@ -114,6 +138,18 @@ def _resolve_having(query: Query, expr: Expr, scope: Scope) -> Expr:
     if expr.op == "column":
         return _resolve_group_by(query, expr, scope)
     return replace(expr, args=tuple(_resolve_having(query, arg, scope) for arg in expr.args))
+
+
+def _explain_name_of_select(query: Query, refusal: Refusal) -> Refusal:
+    """The refusal of a name in WHERE, with what to write if it is that of a column of SELECT."""
+    name = refusal.parameters.get("column", "")
+    is_item = any(isinstance(item, Item) and (item.name or "").lower() == name.lower() for item in query.items)
+    if refusal.condition != "UNKNOWN_COLUMN" or not is_item:
+        return refusal
+    hint = (
+        f"SELECT names it behind WHERE: write `SELECT * FROM (SELECT ... AS {word(name)} ...) WHERE {word(name)} ...`."
+    )
+    return replace(refusal, parameters={**refusal.parameters, "suggestion": hint})
 
 
 def _check_places(draft: Draft, by: tuple[Expr, ...]) -> Iterator[Refusal]:
@@ -149,6 +185,8 @@ def _check_sources(draft: Draft) -> Iterator[Refusal]:
             is_later = scan.source.lower() in {view.name.lower() for view in draft.script.views}
             later = f"declare the view {scan.source} before its first use."
             suggestion = later if is_later else did_you_mean(scan.source, _source_names(draft))
+            if draft.script.sink(scan.source) is not None:
+                suggestion = f"{scan.source} is a sink: make a view of its query, and read the view in both."
             yield draft.refusal("UNKNOWN_SOURCE", scan.span, source=scan.source, suggestion=suggestion)
         elif source.kind == "table" and place is not None:
             hint = "name a stream instead, or write JOIN, which looks up a table from a stream and joins two tables."
@@ -231,9 +269,10 @@ def _name_item(draft: Draft, item: Item) -> _Column:
         name = KEY if ref.parts and ref.parts[-1].lower() == KEY else (ref.name, *ref.path)[-1]
         return _Column(name, expr, expr.span, alias)
     written = draft.script.text[expr.span.start : expr.span.end] if expr.span != NOWHERE else ""
-    # A facet of several columns is an expression that its author wrote as a column.
+    # A facet of several columns, or a field of a window, is an expression that its author wrote as a column.
     facet = written.rsplit(".", 1)[-1].strip("` ").lower()
-    name = facet if facet in (KEY, VALUE) else written or expression_in_words(expr)
+    is_named = facet in (KEY, VALUE) or _WINDOW_FIELD.fullmatch(written) is not None
+    name = facet if is_named else written or expression_in_words(expr)
     return _Column(name, expr, expr.span)
 
 

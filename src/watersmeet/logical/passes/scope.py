@@ -21,6 +21,7 @@ from watersmeet.schema import quote
 
 KEY, VALUE = "_key", "_value"
 """The facets of a record."""
+WINDOW_FIELDS = ("start", "end")
 
 
 @dataclass(frozen=True)
@@ -286,9 +287,10 @@ def _resolve_path(shown: ScopeColumn, path: list[str]) -> Expr | UnresolvedName:
             return _unknown(f"{outer}.{part}", f"inside `{outer}`", hint)
         within = inner.type
         spelled.append(inner.name)
-    if len(shown.expr.refs) == 1:
+    if shown.expr.op == "column":
         return replace(shown.expr, refs=(replace(shown.expr.refs[0], path=tuple(spelled)),))
-    return replace(shown.expr, text=shown.expr.text + "".join(f".{quote(part)}" for part in spelled))
+    fields = (part if part in WINDOW_FIELDS else quote(part) for part in spelled)
+    return replace(shown.expr, text=".".join((shown.expr.text, *fields)))
 
 
 def _unknown(name: str, where: str, suggestion: str) -> UnresolvedName:

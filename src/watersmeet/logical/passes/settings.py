@@ -270,6 +270,11 @@ def warn_deprecated_settings(script: Script) -> Iterator[QueryWarning]:
 
 
 TIME_ZONE = "spark.sql.session.timeZone"
+_SHORT_ZONES = frozenset({
+    "ACT", "AET", "AGT", "ART", "AST", "BET", "BST", "CAT", "CNT", "CST", "CTT", "EAT", "ECT", "EST", "HST", "IET",
+    "IST", "JST", "MIT", "MST", "NET", "NST", "PLT", "PNT", "PRT", "PST", "SST", "UT", "VST",
+})  # fmt: skip
+"""The short names of time zones that Spark knows besides those of places."""
 
 
 def time_zone_hint(zone: str) -> str:
@@ -282,12 +287,27 @@ def time_zone_hint(zone: str) -> str:
 
 
 def warn_unknown_zone(script: Script) -> Iterator[QueryWarning]:
-    """A warning for a time zone with the form of a place that is not known here; Spark may know others."""
+    """A warning for a time zone that is a word and not known here; Spark may know other offsets."""
     zones = available_timezones()
     for setting in script.settings:
-        if setting.name.lower() == TIME_ZONE.lower() and zones and "/" in setting.value and setting.value not in zones:
+        is_word = "/" in setting.value or (setting.value.isalpha() and len(setting.value) > 1)
+        is_unknown = is_word and zones and setting.value not in {*zones, *_SHORT_ZONES}
+        if setting.name.lower() == TIME_ZONE.lower() and is_unknown:
             message = f"`{setting.value}` is not a known time zone: {time_zone_hint(setting.value)}"
             yield QueryWarning(message, setting.span)
+
+
+_ZONE_HINT = f"write `SET {TIME_ZONE} = Europe/Berlin`, for example."
+_FOREIGN_SETTINGS = {
+    "timezone": _ZONE_HINT,
+    "time_zone": _ZONE_HINT,
+    "table.local-time-zone": _ZONE_HINT,
+    "auto.offset.reset": "write `startingOffsets 'earliest'` into the OPTIONS of the source.",
+    "parallelism.default": "write `SET watersmeet.shards = 4`, for example.",
+    "streaming_parallelism": "write `SET watersmeet.shards = 4`, for example.",
+    "table.exec.state.ttl": "bound the state in the query: `WITHIN 1 HOUR` behind a join, or GROUP BY a window.",
+}
+"""Settings of other systems, each with what to write for it."""
 
 
 def _check(script: Script, setting: Setting, settings: Mapping[str, SettingSpec]) -> Iterator[Refusal]:
@@ -296,7 +316,8 @@ def _check(script: Script, setting: Setting, settings: Mapping[str, SettingSpec]
         return
     spec = settings.get(name)
     if spec is None:
-        parameters = {"setting": setting.name, "suggestion": did_you_mean(setting.name, settings)}
+        suggestion = _FOREIGN_SETTINGS.get(name) or did_you_mean(setting.name, settings)
+        parameters = {"setting": setting.name, "suggestion": suggestion}
         yield Refusal("UNKNOWN_SETTING", parameters, place)
     elif not spec.accepts(setting.value.strip()):
         parameters = {"argument": name, "value": setting.value, "reason": spec.reason, "hint": spec.hint}

@@ -24,25 +24,29 @@ from watersmeet.logical.nodes import (
     ParsedJoin,
     Query,
     Relation,
+    Scan,
     Script,
     StorageFormats,
     Union,
 )
 from watersmeet.logical.nodes import leaves as parsed_leaves
-from watersmeet.logical.passes.column_types import event_times, is_same_type, type_of
+from watersmeet.logical.passes.column_types import event_times, find_event_time, is_same_type, type_of
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import KEY
-from watersmeet.logical.query import AnalyzedOver, AnalyzedQuery, QueryWarning
+from watersmeet.logical.passes.watermarks import show_event_time
+from watersmeet.logical.query import AnalyzedOver, AnalyzedQuery, AnalyzedTop, QueryWarning
 from watersmeet.logical.relation import (
     AnalyzedJoin,
+    AnalyzedLeaf,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedView,
     ConditionalJoin,
+    joins,
     leaves,
 )
-from watersmeet.logical.words import expression_in_words, word
+from watersmeet.logical.words import expression_in_words, is_unnamed, word
 from watersmeet.operators.core.order import MOST_RANKS
 
 Column = tuple[str, str]
@@ -253,26 +257,58 @@ def _once(draft: Draft) -> str:
     parts = draft.query.relation.scans if isinstance(draft.query.relation, Union) else ()
     if draft.query.is_distinct and any(scan.source.startswith("#") for scan in parts):
         # A set operation, whose parts SELECT TABLE would make tables of their own.
-        return "leave out STREAM and TABLE: `SELECT x FROM a UNION SELECT x FROM b` is a table."
+        return "leave out STREAM and TABLE: `SELECT x FROM a UNION SELECT x FROM b` is a table, and so are others."
     if stage is None or relation is None or relation.result == "table":
         return "write SELECT TABLE."
     times = event_times(relation)
-    if not times and draft.query.is_distinct:
-        return "write SELECT TABLE; or declare a watermark and add `WITHIN 10 MINUTES`, which drops repeated rows."
     if not times:
-        return "write SELECT TABLE; or declare a watermark, which closes windows: each group then comes out once."
+        is_distinct = draft.query.is_distinct
+        then = (
+            "add `WITHIN 10 MINUTES`, which drops repeated rows" if is_distinct else "group by `window({}, '1 hour')`"
+        )
+        hidden = event_times(show_event_time(relation)) if isinstance(relation, AnalyzedLeaf) else ()
+        first = "declare a watermark, `WATERMARK FOR t AS t - INTERVAL 5 MINUTES`,"
+        time = "t"
+        if hidden and isinstance(relation, AnalyzedLeaf):
+            time = hidden[0].column.name.removeprefix("#")
+            first = f"show `{time}` in {'the subquery' if is_unnamed(relation.source.name) else relation.source.name}"
+        return f"write SELECT TABLE; or {first} and {then.format(time)}: each group then comes out once."
     # What orders a query that shows ranks is a column with a generated name.
     time = next((name for name in (t.column.name for t in times) if not name.startswith("#")), "t")
     is_distinct = draft.group is not None and not draft.group.aggregates
     top = draft.top
-    if is_distinct or (top is not None and top.limit - top.offset == 1 and top.by and not top.ties):
-        return "add `WITHIN 10 MINUTES` behind it: rows that repeat another within that time are dropped."
-    if draft.top is not None:
+    if is_distinct or _is_first_by_time(top, relation):
+        return "add `WITHIN 10 MINUTES` at the end: rows that repeat another within that time are dropped."
+    if top is not None and top.limit - top.offset == 1 and top.by and not top.ties:
+        return (
+            "write SELECT TABLE; or order by the event time alone, ascending, and add `WITHIN 10 MINUTES` at the end:"
+            " rows that repeat another within that time are dropped."
+        )
+    if top is not None and top.by == () and isinstance(relation, AnalyzedView) and relation.query.group is not None:
+        return (
+            f"write `QUALIFY ROW_NUMBER() OVER (PARTITION BY {time} ORDER BY ...) <= {top.limit}` in place of LIMIT:"
+            " the first rows of each window; or write SELECT TABLE."
+        )
+    if top is not None:
         windows = f"`FROM TABLE(TUMBLE(TABLE ..., DESCRIPTOR({time}), INTERVAL '1' HOUR))`"
         return (
             f"add `window_end` of {windows} to PARTITION BY, so that each group comes out once; or write SELECT TABLE."
         )
     return f"add `window({time}, '1 hour')` to GROUP BY, so that each group comes out once; or write SELECT TABLE."
+
+
+def _is_first_by_time(top: AnalyzedTop | AnalyzedOver | None, relation: AnalyzedRelation) -> bool:
+    """Whether a query shows the first row of each group by an event time."""
+    if (
+        not isinstance(top, AnalyzedTop)
+        or top.limit != 1
+        or top.offset
+        or not top.by
+        or top.ties
+        or len(top.order) != 1
+    ):
+        return False
+    return not top.order[0].descending and find_event_time(top.order[0].expr, event_times(relation)) is not None
 
 
 def _describe_result(draft: Draft) -> str:
@@ -503,7 +539,11 @@ def _check_known(draft: Draft) -> Iterator[Refusal]:
     sinks = [sink.name for sink in draft.script.sinks]
     for name, span in _sinks(draft.query):
         if name.lower() not in [sink.lower() for sink in sinks]:
-            yield draft.refusal("UNKNOWN_SINK", span, sink=name, suggestion=did_you_mean(name, sinks))
+            source = draft.sources.get(name.lower())
+            chain = f"write `CREATE VIEW {name} AS SELECT ...` in place of {name} and its INSERT, and read the view;"
+            hint = f"{chain} or declare a sink of another name for its rows."
+            suggestion = did_you_mean(name, sinks) if source is None else hint
+            yield draft.refusal("UNKNOWN_SINK", span, sink=name, suggestion=suggestion)
 
 
 def _sinks(query: Query) -> Iterator[tuple[str, Span]]:
@@ -526,7 +566,7 @@ def _check_late(draft: Draft) -> Iterator[Refusal]:
     if query.late_into.lower() == (query.into or "").lower():
         hint = "declare another sink with CREATE SINK: late rows have other columns than the result."
         yield draft.refuse_unsupported(query.late_into_span, "LATE INTO the sink of the result", hint)
-    if len(parsed_leaves(query.relation)) == 1:
+    if not _has_join(draft, query.relation):
         hint = "leave LATE INTO out: it needs a join."
         yield draft.refuse_unsupported(query.late_into_span, "LATE INTO without a join", hint)
     sink = draft.script.sink(query.late_into)
@@ -535,6 +575,13 @@ def _check_late(draft: Draft) -> Iterator[Refusal]:
             draft, query.late_into_span, "Late rows", f"{sink.name} declares columns, but late rows have their own",
             "declares columns", f"declare {sink.name} without columns.",
         )  # fmt: skip
+
+
+def _has_join(draft: Draft, relation: Relation) -> bool:
+    """Whether a relation joins, or is a view that does."""
+    leaf, *others = parsed_leaves(relation)
+    view = draft.views.get(leaf.source.lower()) if isinstance(leaf, Scan) else None
+    return bool(others) or (view is not None and bool(joins(view.relation)))
 
 
 def _check_malformed(draft: Draft) -> Iterator[Refusal]:
@@ -560,7 +607,10 @@ def _check_duplicates(draft: Draft) -> Iterator[Refusal]:
         if side_output.column != REPEATED_ROWS:
             continue
         if query.limit is None or query.within is None:
-            hint = "leave it out, or add `WITHIN 10 MINUTES` behind SELECT DISTINCT or QUALIFY ROW_NUMBER() ... = 1."
+            hint = (
+                "leave it out, or write `SELECT DISTINCT ... WITHIN 10 MINUTES`, or `QUALIFY ROW_NUMBER() OVER"
+                " (PARTITION BY id ORDER BY t) = 1 WITHIN 10 MINUTES`, in this query itself."
+            )
             what = "DUPLICATES INTO of a query that does not deduplicate"
             yield draft.refuse_unsupported(side_output.span, what, hint)
         sink, result = draft.script.sink(side_output.sink), draft.script.sink(query.into)

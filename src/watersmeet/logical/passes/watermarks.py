@@ -37,6 +37,7 @@ from watersmeet.logical.relation import (
     TimeColumn,
 )
 from watersmeet.logical.relation import leaves as analyzed_leaves
+from watersmeet.logical.words import is_unnamed
 from watersmeet.schema import TimeType
 
 
@@ -124,6 +125,10 @@ def watermark_hint(side: AnalyzedLeaf, compared: list[str]) -> str:
         inside, windowed = sources_without_watermark(side.query.relation), side.query.relation
         if inside and isinstance(windowed, AnalyzedLateral) and windowed.array.op == "windows":
             return watermark_hint(inside[0], [ref.name for ref in windowed.array.references])
+        hidden = event_times(show_event_time(side))
+        if hidden:
+            name = side.alias if is_unnamed(source.name) else source.name
+            return f"show `{hidden[0].column.name.removeprefix('#')}` in {name}, as it is: it has a watermark."
         return "select a watermarked column in that view, as it is."
     column = _likely_time(source, compared)
     if side.parts:

@@ -40,7 +40,7 @@ from watersmeet.logical.passes.watermarks import (
     watermark_hint,
     watermark_only_time,
 )
-from watersmeet.logical.query import per_key
+from watersmeet.logical.query import AnalyzedQuery, per_key
 from watersmeet.logical.relation import (
     AnalyzedLeaf,
     AnalyzedRelation,
@@ -189,9 +189,11 @@ def _as_versions(right: AnalyzedLeaf) -> AnalyzedLeaf:
     """
     query = right.query if isinstance(right, AnalyzedView) else None
     top = None if query is None else query.top
-    if query is None or top is None or not isinstance(query.relation, AnalyzedView) or query.where:
+    if query is None or query.group is not None or not isinstance(query.relation, AnalyzedView) or query.where:
         return right
     rows = query.relation
+    if top is None:
+        return _as_projected_versions(right, query, rows)
     is_latest = (top.limit, top.offset, top.ties, top.within, top.rank, len(top.order)) == (1, 0, False, None, None, 1)
     is_latest = is_latest and top.order[0].descending
     if not is_latest or rows.result == "table" or find_event_time(top.order[0].expr, event_times(rows)) is None:
@@ -203,6 +205,24 @@ def _as_versions(right: AnalyzedLeaf) -> AnalyzedLeaf:
     versions = replace(query, top=None, result="stream")
     source = replace(as_source(right.source.name, versions, right.source.span), primary_key=tuple(map(min, names)))
     return show_event_time(AnalyzedView(right.alias, source, versions))
+
+
+def _as_projected_versions(right: AnalyzedLeaf, query: AnalyzedQuery, rows: AnalyzedView) -> AnalyzedLeaf:
+    """The versions of a view that shows columns of another one with the latest rows."""
+    versions = _as_versions(rows)
+    # A filter of the latest rows would leave an older version of a key in force.
+    if versions is rows or rows.filters:
+        return right
+    shown = {output.expr.refs[0].column: output.name for output in query.outputs if output.expr.op == "column"}
+    names = [shown.get(f"{versions.alias}.{name}") for name in versions.source.primary_key]
+    if not all(names):
+        return right
+    query = replace(query, relation=versions, result="stream")
+    source = replace(
+        as_source(right.source.name, query, right.source.span),
+        primary_key=tuple(name for name in names if name is not None),
+    )
+    return show_event_time(AnalyzedView(right.alias, source, query))
 
 
 def _asof_join(draft: Draft, join: ParsedAsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf) -> BuildResult:
@@ -322,6 +342,8 @@ def _check_watermarks(
     refs = [ref for expr in (join.match, join.as_of) if expr is not None for ref in expr.references]
     for leaf in (*sources_without_watermark(left), *sources_without_watermark(right)):
         hint = watermark_hint(leaf, [ref.name for ref in refs if ref.source == leaf.alias])
+        if leaf is right and leaf.result == "table" and not isinstance(leaf, AnalyzedView) and left.result == "stream":
+            hint = f"{hint.rstrip('.')}; or write `FOR SYSTEM_TIME AS OF PROCTIME()` for the row of the moment."
         if leaf is right and leaf.result == "table" and isinstance(leaf, AnalyzedView):
             # The changes of such a view have no event time.
             hint = (

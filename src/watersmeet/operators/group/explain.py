@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.logical.query import AnalyzedGroup, expand_group
+from watersmeet.logical.query import AnalyzedGroup, expand_group, group_expressions
 from watersmeet.logical.words import Fact, expression_in_words, texts
 from watersmeet.operators.core.rowwise import Row
 from watersmeet.operators.explainer import FamilyTracer, StageExplainer, TraceContext
@@ -11,7 +11,8 @@ from watersmeet.operators.outcomes import OutcomeKind, value_in_words, window_en
 
 def facts(group: AnalyzedGroup) -> list[Fact]:
     """The keys of a group, its aggregates, and when it is dropped."""
-    by = texts(tuple(output.expr for output in group.by))
+    keys = group_expressions(group)
+    by = [*texts(keys), *(["each grouping for itself"] if len(keys) < len(group.by) else [])]
     shown = texts(tuple(output.expr for output in group.aggregates))
     having = texts(tuple(expand_group(part, group) for part in group.having))
     return [("group by", by), ("aggregates", shown), ("having", having), ("groups", [_groups(group)])]

@@ -18,7 +18,7 @@ from typing import Literal
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
 from watersmeet.logical.expressions import Expr, Reference, conjuncts
-from watersmeet.logical.nodes import LEFT_ONLY, Join, Relation, ResultKind, aliases
+from watersmeet.logical.nodes import LEFT_ONLY, Join, Membership, Relation, ResultKind, aliases
 from watersmeet.logical.passes.column_types import EventTimeColumn, event_times, find_event_time, is_sound
 from watersmeet.logical.passes.comparisons import Comparison, compare
 from watersmeet.logical.passes.conditions import check_pair, check_within
@@ -34,8 +34,16 @@ from watersmeet.logical.passes.watermarks import (
     watermark_only_time,
 )
 from watersmeet.logical.query import QueryWarning
-from watersmeet.logical.relation import AnalyzedRelation, ConditionalJoin, TimeBound, TimeColumn, joins, leaves
-from watersmeet.logical.words import expression_in_words, kind_in_words, sources_by_alias
+from watersmeet.logical.relation import (
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    ConditionalJoin,
+    TimeBound,
+    TimeColumn,
+    joins,
+    leaves,
+)
+from watersmeet.logical.words import expression_in_words, kind_in_words, sources_by_alias, word
 from watersmeet.operators.interval.relation import AnalyzedIntervalJoin, ZonedBounds, end_without_type, lowest_bounds
 from watersmeet.schema import TimeType
 
@@ -178,7 +186,7 @@ def _bound(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> BuildResul
         joined = replace(joined, bounds=bounds, unzoned=unzoned)
     if is_resolved(join.on) and _is_sound(joined) and not refusals:
         refusals = check_watermarks(draft, join, joined) or check_within_times(draft, join, joined)
-        refusals = refusals or check_bounded(draft, joined, is_subquery=join.membership is not None)
+        refusals = refusals or check_bounded(draft, joined, join.membership)
         if join.kind in ("inner", "semi"):
             refusals = refusals or _check_satisfiable(draft, joined)
     return joined, refusals
@@ -370,10 +378,10 @@ def check_within_times(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -
     ]
 
 
-def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin, *, is_subquery: bool = False) -> list[Refusal]:
+def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin, membership: Membership | None = None) -> list[Refusal]:
     """The refusal of a join that lacks a bound in one direction or both.
 
-    ``is_subquery``: it was written as IN or EXISTS.
+    ``membership``: it was written as IN or EXISTS.
     """
     left, right = joined.left.aliases, joined.right.aliases
     carried = {expiry.port for expiry in joined.row_expiries}
@@ -395,10 +403,17 @@ def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin, *, is_subquery: bo
             hint = f"write `CAST({shown} AS {time.type})`, or add a bound, for example `{_bound_example(joined)}`."
             break
     pair = _pair(joined)
-    if is_subquery and cause == "nothing" and pair is not None:
+    in_where = _bounds_in_where(draft, joined)
+    if in_where and joined.kind in ("left", "right", "full"):
+        label = f"its bound is in WHERE, which only filters the rows of a {kind_in_words(joined.kind)} JOIN"
+        hint = f"move `{' AND '.join(in_where)}` from WHERE to ON."
+    elif membership is not None and cause == "nothing" and pair is not None:
         hint = f"add `{_between(*pair)}` to the WHERE of the subquery."
-    elif is_subquery:
+    elif membership is not None:
         hint = hint.rstrip(".") + " to the WHERE of the subquery."
+    if membership is not None and (alias := right[0]) != membership.name and isinstance(joined.right, AnalyzedLeaf):
+        # The query reads that source already, and both have the same name.
+        hint = f"write `FROM {word(joined.right.source.name)} AS {word(alias)}` in the subquery, and {hint}"
     return [
         draft.refusal(
             "UNBOUNDED_STATE",
@@ -409,6 +424,14 @@ def check_bounded(draft: Draft, joined: AnalyzedIntervalJoin, *, is_subquery: bo
             hint=hint,
         )
     ]
+
+
+def _bounds_in_where(draft: Draft, joined: AnalyzedIntervalJoin) -> list[str]:
+    """The parts of WHERE that compare event times of both sides."""
+    sides = [{t.column for t in event_times(side)} for side in (joined.left, joined.right)]
+    parts = [part for part in conjuncts(draft.query.where) if is_resolved(part) and compare(part) is not None]
+    columns = ((part, {TimeColumn(ref.source, ref.name) for ref in part.references}) for part in parts)
+    return [expression_in_words(part) for part, named in columns if all(named & side for side in sides)]
 
 
 def _names(draft: Draft, joined: AnalyzedIntervalJoin) -> dict[str, str]:

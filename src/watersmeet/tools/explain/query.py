@@ -261,16 +261,27 @@ def _group(query: AnalyzedQuery, details: PlanDetails) -> tuple[PlanStep, ...]:
     assert isinstance(stage_explainer, StageExplainer)
     remarks, facts = details.remarks(stage), stage_explainer.facts(stage)
     name = "group" if query.group is not None else "over" if stage.family == "over" else "top"
-    data = {name: {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
+    data: dict[str, object] = {name: {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
     sinks = tuple(
         PlanStep("sink", f"duplicates INTO {word(output.sink)}", details.writes(output.sink))
         for output in query.side_outputs
         if output.column == REPEATED_ROWS
     )
     below = stage.below if isinstance(stage, AnalyzedOver) else None
+    before = () if below is None else _group(replace(query, top=below), details)
+    exchange = details.exchange(stage, 0)
+    if isinstance(stage, AnalyzedOver):
+        # In the order in which they run.
+        earlier = cast("list[object]", before[-1].data["over"]) if before else []
+        data = {
+            "over": [
+                *earlier,
+                {**facts_as_data(facts), "remarks": facts_as_data(remarks), "repartition": exchange or None},
+            ]
+        }
     return (
-        *(() if below is None else _group(replace(query, top=below), details)),
-        *_exchange(details.exchange(stage, 0)),
+        *before,
+        *_exchange(exchange),
         PlanStep("group", "", (*remarks, *facts), data, sinks, details.operator(stage)),
     )
 
