@@ -220,7 +220,8 @@ class Trial:
             self._finish()
             self._report("the same input is read without kills")
             run = self._run(self.calm, "--end")
-            code = run.wait(END_SECONDS)
+            # A window has its batches one by one here, too.
+            code = run.wait(4 * END_SECONDS)
         finally:
             # Of an interrupted trial, too.
             for started in self._runs:

@@ -562,7 +562,8 @@ def check_commands(url: str, folder: Path) -> None:
     archive = f"{url}/joined.tar.gz"
     watersmeet("state", "export", shop, "--to", archive)
     watersmeet("run", shop, "--end")
-    assert "no problems" in watersmeet("state", "check", f"{url}/looked-into/{checkpoint_name(f'{url}/looked-into')}")
+    for name in (checkpoint_name(f"{url}/looked-into"), "checkpoints/joined"):
+        assert "no problems" in watersmeet("state", "check", f"{url}/looked-into/{name}")
     assert "no delivery" not in watersmeet("why", shop, "orders", "order_id=3")
     assert "would continue with its state" in watersmeet("check", shop, "--against", f"{url}/looked-into")
     assert ws.progress(shop)["joined"].rows_in == 5

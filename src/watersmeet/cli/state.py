@@ -474,7 +474,12 @@ def checkpoints_at(path: Storage | str, cluster: Cluster | None = None) -> list[
     """The checkpoints of queries at a path: that of a query, those of a storage folder, or those of a project."""
     place = _open(path, cluster)
     if not is_local(place):
-        return [place] if (place / OWNER).is_file() else checkpoints_in(place)
+        # The name of a query stays that of its checkpoint, also after this has moved to a folder of another name.
+        named = (
+            [place, checkpoint_at(place.parent.parent, place.name)] if place.parent.name == "checkpoints" else [place]
+        )
+        checkpoint = next((folder for folder in named if (folder / OWNER).is_file()), None)
+        return checkpoints_in(place) if checkpoint is None else [checkpoint]
     return _local_checkpoints(place, cluster)
 
 
