@@ -593,7 +593,10 @@ def check_page(project: Path) -> None:
     command = [str(Path(sys.executable).with_name("watersmeet")), "page", str(project), "--port", "0"]
     command += [part for name, value in wanted.items() for part in ("--conf", f"{name}={value}")]
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environ) as process:
+    # The address is in the standard error.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, env=environ
+    ) as process:
         assert process.stdout is not None
         try:
             address = next(match[0] for line in process.stdout if (match := re.search(r"http://[\w.:]+", line)))
