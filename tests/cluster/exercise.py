@@ -600,8 +600,8 @@ def check_page(project: Path) -> None:
         assert process.stdout is not None
         try:
             address = next(match[0] for line in process.stdout if (match := re.search(r"http://[\w.:]+", line)))
-            with urllib.request.urlopen(address, timeout=60) as answer:
-                assert "joined" in answer.read().decode()
+            with urllib.request.urlopen(f"{address}/api/query/joined", timeout=60) as answer:
+                assert json.load(answer)["rows_in"] == 5
         finally:
             process.terminate()
 
