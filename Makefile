@@ -110,6 +110,7 @@ matrix: ## the demo, every family, restarts, types, connectors on each Spark tha
 MATRIX_TESTS := tests/spark/compile/test_types.py tests/spark/run/test_recovery.py \
 	tests/spark/state/test_state_formats.py tests/spark/connectors/test_avro.py tests/spark/connectors/test_protobuf.py \
 	tests/spark/exchange/test_columns.py tests/spark/exchange/test_shard_groups.py tests/spark/private/test_sockets.py \
+	tests/spark/private/test_compiled_classes.py tests/spark/connectors/test_snapshots.py \
 	tests/tools/testing/test_on_spark.py
 MATRIX_CASES := window/count-and-time or window/time or sync/idle or asof/tolerance or lookup/of-a-join or \
 	changelog/full-join or group/aggregates or top/of-a-table or interval/restart-keeps-matched or not case_on_spark

@@ -206,19 +206,28 @@ class Trial:
         self.group, self.backends, self.killer = group, backends, killer
         self.calm, self.disturbed = folder / "calm", folder / "disturbed"
         self.outcome, self.starts, self._began = Outcome(), 0, time.monotonic()
+        self._runs: list[Run] = []
 
     def run(self, storage: str, conf: Mapping[str, str], files: int, pace: Pace) -> Outcome:
         """Kill, let the queries end, and compare."""
         make_project(self.group, self.calm, files, self.backends, "storage", {})
         make_project(self.group, self.disturbed, files, self.backends, storage, {**CONF, **conf, **self.group.settings})
-        self._report("starts on the cluster")
-        self._disturb(files, pace)
-        self._report("no more kills; the rest of the input is read")
-        self.trim()
-        self._finish()
-        self._report("the same input is read without kills")
-        run = Run(self.calm, "--end")
-        if run.wait(END_SECONDS) != 0:
+        try:
+            self._report("starts on the cluster")
+            self._disturb(files, pace)
+            self._report("no more kills; the rest of the input is read")
+            self.trim()
+            self._finish()
+            self._report("the same input is read without kills")
+            run = self._run(self.calm, "--end")
+            # A window has its batches one by one here, too.
+            code = run.wait(4 * END_SECONDS)
+        finally:
+            # Of an interrupted trial, too.
+            for started in self._runs:
+                if started.is_running:
+                    started.kill("group")
+        if code != 0:
             raise SystemExit(f"{self.group.name} fails undisturbed: {run.errors[-2000:]}")
         for number, scenario in enumerate(self.group.scenarios):
             expected, actual = (
@@ -269,7 +278,11 @@ class Trial:
     def _start(self) -> Run:
         """Start a driver on the cluster."""
         self.starts += 1
-        return Run(self.disturbed, "--master", self.killer.cluster.master, "--restart", "on-failure")
+        return self._run(self.disturbed, "--master", self.killer.cluster.master, "--restart", "on-failure")
+
+    def _run(self, project: Path, *options: str) -> Run:
+        self._runs.append(Run(project, *options))
+        return self._runs[-1]
 
     def _restart_ended(self, run: Run) -> Run:
         """The run, or another one if it has ended by itself."""
@@ -277,7 +290,7 @@ class Trial:
             return run
         code = run.process.poll()
         self.outcome.ends[str(code)] += 1
-        self._report(f"the driver has ended with {code}, and is started again")
+        self._report(f"the driver has ended with {code}, and is started again: {' '.join(run.reasons)[:300]}")
         if code not in RETRY_CODES:
             print(run.errors[-1500:], file=sys.stderr)
         run = self._start()
@@ -320,7 +333,7 @@ class Trial:
     def _finish(self) -> None:
         """Read the rest of the input, in local mode."""
         for _ in range(3):
-            last = Run(self.disturbed, "--end")
+            last = self._run(self.disturbed, "--end")
             code = last.wait(END_SECONDS)
             if code == 0:
                 break
@@ -396,6 +409,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1, help="seed of the kinds and moments of kills")
     parser.add_argument("--folder", type=Path, help="a new folder for all files, which stay there")
     options = parser.parse_args(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Also where a shell has started it in the background, and ignores the first one for it.
+        signal.signal(number, signal.default_int_handler)
     outcomes: list[Outcome] = []
     with TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as temporary, servers() as backends:
         folder = (options.folder or Path(temporary)).absolute()

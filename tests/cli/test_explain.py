@@ -86,3 +86,10 @@ def test_a_drawing_that_cannot_be_written_is_wrong_usage(shop: Path, tmp_path: P
 
 def test_a_drawing_is_no_json(shop: Path, tmp_path: Path) -> None:
     assert watersmeet("explain", shop, "--json", "--svg", tmp_path / "plan.svg").exit_code == 2
+
+
+def test_settings_of_a_session_are_for_forecasts(shop: Path) -> None:
+    refused = watersmeet("explain", shop, "--conf", "spark.ui.enabled=false")
+    assert refused.exit_code == 2 and "are for --forecast" in refused.stderr
+    forecast = watersmeet("explain", shop, "--forecast", "--rate", "10/s", "--conf", "spark.ui.enabled=false")
+    assert forecast.exit_code == 0, forecast.stderr

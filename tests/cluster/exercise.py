@@ -359,18 +359,18 @@ def write_orders(folder: Path) -> None:
 
 TABLE = """
 CREATE TABLE items (id BIGINT, n BIGINT, PRIMARY KEY (id)) USING json OPTIONS (path 'items');
-CREATE SINK held USING json OPTIONS (path 'held', changes 'snapshot');
+CREATE SINK held USING json OPTIONS (path '{output}', changes 'snapshot');
 INSERT INTO held SELECT TABLE id, n FROM items;
 """
 
 
-def check_sink_resume(url: str, project: Path) -> None:
+def check_sink_resume(url: str, project: Path, output: Storage) -> None:
     """A checkpoint that was put back is refused where the sink remembers a later batch, until the sink is rewound."""
     from pyspark.sql import SparkSession
 
     for folder in ("sql", "items"):
         (project / folder).mkdir(parents=True)
-    (project / "sql" / "held.sql").write_text(TABLE)
+    (project / "sql" / "held.sql").write_text(TABLE.format(output=output))
     (project / "watersmeet.yml").write_text(f"name: held\nstorage: {url}\nlibraries:\n- glob:\n    include: sql/**\n")
     storage = open_storage(SparkSession.active(), url)
 
@@ -386,8 +386,70 @@ def check_sink_resume(url: str, project: Path) -> None:
     copy_tree(storage / "restored", checkpoint)
     assert "--sink-resume" in run(3, expects=1)
     run(3, "--sink-resume")
-    lines = [line for file in (project / "held").rglob("[!.]*.json") for line in file.read_text().splitlines()]
-    assert {json.loads(line)["id"] for line in lines} >= {1, 2, 3}, lines
+    current = output / "current"
+    shown = output / current.read_text().strip() if current.is_file() else current
+    ids = [json.loads(line)["id"] for file in shown.glob("*.json") for line in file.read_text().splitlines()]
+    assert sorted(ids) == [1, 2, 3], ids
+    watersmeet("compact", project)
+
+
+CHANGES = "id INT, n INT, _change STRING"
+VERSIONS = 4
+READ_SECONDS = 0.05
+
+
+def check_snapshots(spark: SparkSession, storage: RemoteStorage) -> None:
+    """A reader sees whole tables while versions follow each other; of two drivers one is refused."""
+    from watersmeet.spark.connectors.snapshots import RemoteSnapshot
+
+    table, slow = (RemoteSnapshot(storage / "table", "json", {}, lambda: None) for _ in range(2))
+
+    def write(snapshot: RemoteSnapshot, number: int, rows: list[tuple[int, int, str]]) -> None:
+        snapshot.write(spark.createDataFrame(rows, CHANGES), number, "run")
+
+    def read_numbers() -> list[int]:
+        current = table.folder / (table.folder / "current").read_text().strip()
+        lines = [line for file in current.glob("*.json") for line in file.read_text().splitlines()]
+        return sorted(json.loads(line)["n"] for line in lines)
+
+    # All rows of a version have its number.
+    write(table, 0, [(id_, 0, "+") for id_ in range(6)])
+    seen: list[list[int]] = []
+    is_done = threading.Event()
+
+    def read_often() -> None:
+        while not is_done.is_set():
+            seen.append(read_numbers())
+            time.sleep(READ_SECONDS)
+
+    reader = threading.Thread(target=read_often)
+    reader.start()
+    try:
+        for number in range(1, VERSIONS):
+            write(
+                table, number, [(id_, number - 1, "-") for id_ in range(6)] + [(id_, number, "+") for id_ in range(6)]
+            )
+    finally:
+        is_done.set()
+        reader.join()
+    assert read_numbers() == [VERSIONS - 1] * 6
+    assert seen and all(numbers == [numbers[0]] * 6 for numbers in seen), seen
+    # One that began with the same version, and is overtaken while it writes.
+    rows_written = slow._write
+
+    def overtake(*arguments: Any) -> None:
+        rows_written(*arguments)
+        write(table, VERSIONS, [(6, VERSIONS - 1, "+")])
+
+    object.__setattr__(slow, "_write", overtake)
+    try:
+        write(slow, VERSIONS, [(7, VERSIONS - 1, "+")])
+        raise AssertionError("two drivers have written the same batch")
+    except WatersmeetError as error:
+        assert error.refusals[0].condition == "SINK_FENCED", error
+    assert read_numbers() == [VERSIONS - 1] * 7
+    names = {entry.name.partition("-run@")[0] for entry in table.folder.iterdir()}
+    assert names == {".watersmeet", "current", f"_version-{VERSIONS - 1}", f"_version-{VERSIONS}"}, names
 
 
 STATIC = """
@@ -526,10 +588,14 @@ def check_commands(url: str, folder: Path) -> None:
     kept = json.loads(watersmeet("state", "show", shop, "--format", "json").partition("\n]")[0] + "]")
     assert (kept[0]["query"], kept[0]["shards"], kept[0]["batch"]) == ("joined", 3, 0)
     assert "order_id" in watersmeet("state", "read", shop, "--side", "d")
-    archive = folder / "joined.tar.gz"
+    watersmeet("state", "read", shop, "--side", "d", "--as", "parquet", "--into", f"{url}/read")
+    assert SparkSession.active().read.parquet(f"{url}/read").count()
+    watersmeet("explain", shop, "--forecast", "--rate", "10/s", "--conf", "spark.ui.enabled=false")
+    archive = f"{url}/joined.tar.gz"
     watersmeet("state", "export", shop, "--to", archive)
     watersmeet("run", shop, "--end")
-    assert "no problems" in watersmeet("state", "check", f"{url}/looked-into/{checkpoint_name(f'{url}/looked-into')}")
+    for name in (checkpoint_name(f"{url}/looked-into"), "checkpoints/joined"):
+        assert "no problems" in watersmeet("state", "check", f"{url}/looked-into/{name}")
     assert "no delivery" not in watersmeet("why", shop, "orders", "order_id=3")
     assert "would continue with its state" in watersmeet("check", shop, "--against", f"{url}/looked-into")
     assert ws.progress(shop)["joined"].rows_in == 5
@@ -559,12 +625,15 @@ def check_page(project: Path) -> None:
     command = [str(Path(sys.executable).with_name("watersmeet")), "page", str(project), "--port", "0"]
     command += [part for name, value in wanted.items() for part in ("--conf", f"{name}={value}")]
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environ) as process:
+    # The address is in the standard error.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, env=environ
+    ) as process:
         assert process.stdout is not None
         try:
             address = next(match[0] for line in process.stdout if (match := re.search(r"http://[\w.:]+", line)))
-            with urllib.request.urlopen(address, timeout=60) as answer:
-                assert "joined" in answer.read().decode()
+            with urllib.request.urlopen(f"{address}/api/query/joined", timeout=60) as answer:
+                assert json.load(answer)["rows_in"] == 5
         finally:
             process.terminate()
 
@@ -608,7 +677,9 @@ def steps_at(spark: SparkSession, url: str, folder: Path) -> dict[str, Callable[
         "history": partial(check_history, storage / "after", folder / "after"),
         "static": partial(check_static_tables, storage / "tables", folder),
         "outputs": partial(check_outputs, f"{url}/outputs", folder / "outputs", folder / "local"),
-        "resume": partial(check_sink_resume, f"{url}/resume", folder / "resume"),
+        "resume": partial(check_sink_resume, f"{url}/resume", folder / "resume", folder / "held"),
+        "rewound": partial(check_sink_resume, f"{url}/rewound", folder / "rewound", storage / "held"),
+        "snapshots": partial(check_snapshots, spark, storage / "snapshots"),
         "remote": partial(check_outputs, f"{url}/remote", folder / "remote", storage / "output"),
     }
 

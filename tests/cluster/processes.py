@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 HADOOP = "3.5.0"
-"""The Hadoop that the locked Spark bundles."""
+"""The Hadoop of the servers, which is that of the locked Spark."""
 SECONDS = 150
 LONG = pytest.mark.skipif(not os.environ.get("WATERSMEET_CLUSTER"), reason="`make cluster` runs it")
 """For what takes minutes."""
@@ -27,6 +28,14 @@ def jars_of(*packages: str, is_whole: bool = False) -> list[Path]:
         return fetch_jars(packages, os.environ, is_whole=is_whole)
     except WatersmeetError as error:
         pytest.skip(f"did not run, because Maven Central cannot be reached: {error.refusals[0].message}")
+
+
+def hadoop_of_spark() -> str:
+    """The version of the Hadoop that the installed Spark bundles."""
+    spec = find_spec("pyspark")
+    assert spec is not None and spec.origin is not None
+    [jar] = (Path(spec.origin).parent / "jars").glob("hadoop-client-api-*.jar")
+    return jar.stem.rpartition("-")[2]
 
 
 def start_process(command: Sequence[str | Path], folder: Path, is_ready: Callable[[], bool]) -> subprocess.Popen[bytes]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.cluster.processes import HADOOP, jars_of, start_process, stop_process
+from tests.cluster.processes import hadoop_of_spark, jars_of, start_process, stop_process
 
-PACKAGES = (f"org.apache.hadoop:hadoop-aws:{HADOOP}",)
+PACKAGES = (f"org.apache.hadoop:hadoop-aws:{hadoop_of_spark()}",)
 MOTO = "moto[s3,server]==5.2.5"
 
 

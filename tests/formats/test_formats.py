@@ -16,7 +16,6 @@ STREAM = "CREATE STREAM s (id BIGINT) USING json OPTIONS (path '/in');"
 TABLE = "CREATE TABLE s (id BIGINT, at TIMESTAMP, PRIMARY KEY (id))"
 ALL = "SELECT TABLE * FROM s;"
 FORGETTING = "CREATE SINK o USING csv OPTIONS (path 'o', retention '7d');"
-REMOTE = "CREATE SINK o USING csv OPTIONS (path 's3://b', changes 'snapshot');"
 RAW = "USING kafka OPTIONS (value.format 'raw')"
 STORE = "kafka.ssl.truststore.location 't.jks', topic"
 TOPIC = "CREATE SINK o USING kafka OPTIONS (topic 't', {} '{}'); INSERT INTO o SELECT STREAM * FROM s;"
@@ -62,10 +61,6 @@ def test_row_options_are_not_rates_or_credentials() -> None:
     ("script", "reason"),
     [
         (f"{STREAM} CREATE SINK o USING postgres; INSERT INTO o SELECT STREAM * FROM s;", "no table is named"),
-        (
-            f"{TABLE} USING json; {REMOTE} INSERT INTO o {ALL}",
-            "a snapshot can only be kept in a folder on this machine",
-        ),
         (
             f"{STREAM} {FORGETTING} INSERT INTO o SELECT STREAM * FROM s;",
             "the sink keeps no log of its files",

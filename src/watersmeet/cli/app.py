@@ -23,6 +23,7 @@ from watersmeet.cli.options import (
     MasterOption,
     PackagesOption,
     ProjectPath,
+    ReachOptions,
     RemoteOption,
     RunOptions,
     expand_options,
@@ -189,9 +190,10 @@ def explain(
         bool, typer.Option("--forecast", help="Show the expected size of the state and time per batch instead.")
     ] = False,
     load: Load = Load(),  # noqa: B008 - it is frozen
+    reach: ReachOptions = ReachOptions(),  # noqa: B008 - it is frozen
     format: FormatOption = Format.text,
 ) -> None:
-    """Show how every query would run. Does not start Spark.
+    """Show how every query would run. Starts Spark only for --forecast, to reach a storage on another machine.
 
     The plan shows the keys, the time bounds, how long each side keeps its rows, which columns are read, which filters
     are pushed down, and which operator runs and why. With --forecast, you see rows and bytes of state, seconds per
@@ -211,10 +213,10 @@ def explain(
                 raise typer.BadParameter("--forecast and --svg exclude each other")
             from watersmeet.cli.explain import forecast_project
 
-            forecast_project(path, load, output_format)
+            forecast_project(path, load, reach.cluster(), output_format)
             return
-        if load.rate or load.behind or load.keys or load.shards:
-            raise typer.BadParameter("--rate, --behind, --keys and --shards are for --forecast")
+        if load.rate or load.behind or load.keys or load.shards or reach.conf or reach.packages:
+            raise typer.BadParameter("--rate, --behind, --keys, --shards, --conf and --packages are for --forecast")
         if svg is not None and output_format is Format.json:
             raise typer.BadParameter("--svg and --json exclude each other")
         from watersmeet.cli.explain import explain_project

@@ -17,7 +17,7 @@ from watersmeet.cli.run import Cluster
 from watersmeet.cli.script import OpenedScript, check_external_references, open_script, read_project
 from watersmeet.duration import align_columns, format_count, parse_duration
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.locations import is_local
+from watersmeet.locations import Storage, is_local
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.metrics.history import read_history
@@ -178,15 +178,15 @@ def why_project(path: Path, request: WhyRequest, cluster: Cluster, format: Forma
         print_text("\n\n".join(answer.text() for answer in answers))
 
 
-def forecast_project(path: Path, load: Load, format: Format) -> None:
-    """Print what every query will keep and take."""
+def forecast_project(path: Path, load: Load, cluster: Cluster, format: Format) -> None:
+    """Print what every query will keep and take. ``cluster``: starts only to reach a storage on another machine."""
     opened = open_script(path, sends="nothing resolved")
     chaining = read_chaining(opened.script)
     plans = {
         query.into or f"query{number}": plan_query(query, OPERATORS, chains=chaining)
         for number, query in enumerate(opened.queries, 1)
     }
-    inputs = _forecast_inputs(opened, load, plans)
+    inputs = _forecast_inputs(opened, load, cluster.storage(opened.project, opened.script), plans)
     forecasts = [(name, forecast_query(plan, OPERATORS, inputs)) for name, plan in plans.items()]
     if format is Format.json:
         typer.echo(json.dumps([{"query": name, **as_data(forecast)} for name, forecast in forecasts], indent=2))
@@ -194,12 +194,11 @@ def forecast_project(path: Path, load: Load, format: Format) -> None:
         print_text("\n\n".join(f"{name}: {render(forecast)}" for name, forecast in forecasts))
 
 
-def _forecast_inputs(opened: OpenedScript, load: Load, plans: Mapping[str, QueryPlan]) -> ForecastInput:
+def _forecast_inputs(
+    opened: OpenedScript, load: Load, storage: Storage, plans: Mapping[str, QueryPlan]
+) -> ForecastInput:
     """Collect the input: stated rates first, then rates of the last runs, then sampled ones; without rates, nothing."""
-    names, storage = (
-        {source.name.lower() for source in opened.script.sources},
-        Cluster().storage(opened.project, opened.script),
-    )
+    names = {source.name.lower() for source in opened.script.sources}
     observed = merge_rates(
         [observe_rates(read_history(storage, name).batches, plan) for name, plan in plans.items()],
         read_sampled_rates(storage / ADVICE_FILE),

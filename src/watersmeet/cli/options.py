@@ -11,11 +11,14 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from watersmeet.cli.console import Format
+
+if TYPE_CHECKING:
+    from watersmeet.cli.run import Cluster
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -98,6 +101,20 @@ PackagesOption = Annotated[
 JarsOption = Annotated[
     str | None, typer.Option("--jars", help="Jar files for Spark, separated by commas.", metavar="LIST")
 ]
+
+
+@dataclass(frozen=True)
+class ReachOptions:
+    """Session options of a command that only reads the storage."""
+
+    conf: ConfOption = None
+    packages: PackagesOption = None
+
+    def cluster(self) -> Cluster:
+        """The master and the settings."""
+        from watersmeet.cli.run import Cluster
+
+        return Cluster.of(None, None, self.conf or [], self.packages)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from watersmeet.cli.console import REFUSED, Format, print_text, report_errors
-from watersmeet.cli.options import ConfOption, FormatOption, MasterOption, PackagesOption, expand_options
+from watersmeet.cli.options import (
+    ConfOption,
+    FormatOption,
+    MasterOption,
+    PackagesOption,
+    ReachOptions,
+    expand_options,
+)
 from watersmeet.duration import align_columns, format_count
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.locations import (
@@ -179,20 +186,6 @@ app = typer.Typer(
 
 
 @dataclass(frozen=True)
-class ReachOptions:
-    """Session options of a command that only reads the storage."""
-
-    conf: ConfOption = None
-    packages: PackagesOption = None
-
-    def cluster(self) -> Cluster:
-        """The master and the settings."""
-        from watersmeet.cli.run import Cluster
-
-        return Cluster.of(None, None, self.conf or [], self.packages)
-
-
-@dataclass(frozen=True)
 class SessionOptions:
     """Session options of a command that reads state."""
 
@@ -276,7 +269,10 @@ def read(
         FileFormat | None, typer.Option("--as", help="Write all rows to files of this format instead.")
     ] = None,
     into: Annotated[
-        Path | None, typer.Option("--into", help="New folder for the files. Default: state-QUERY-SIDE.", metavar="DIR")
+        Path | None,
+        typer.Option(
+            "--into", help="New folder for the files. Default: state-QUERY-SIDE.", metavar="DIR", parser=parse_place
+        ),
     ] = None,
     options: SessionOptions = SessionOptions(),  # noqa: B008 - it is frozen
     format: FormatOption = Format.text,
@@ -300,8 +296,10 @@ def read(
                 with state.checkpoint.guard_reads():
                     print_rows(rows, limit, format)
                 return
+            from watersmeet.spark.private.files import open_storage
+
             folder = into or Path(f"state-{name}-{side or 'rows'}")
-            if folder.exists():
+            if open_storage(rows.sparkSession, str(folder)).exists():
                 raise refuse("FOLDER_NOT_EMPTY", path=folder, what="already exists", hint="name another with --into.")
             with state.checkpoint.guard_reads():
                 rows.write.format(files.value).option("header", "true").save(location_of(folder))
@@ -351,7 +349,8 @@ def export_(
     path: StatePath = Path(),
     query: QueryOption = None,
     to: Annotated[
-        Path | None, typer.Option("--to", help="New file. Default: QUERY.state.tar.gz.", metavar="FILE")
+        Path | None,
+        typer.Option("--to", help="New file. Default: QUERY.state.tar.gz.", metavar="FILE", parser=parse_place),
     ] = None,
     options: ReachOptions = ReachOptions(),  # noqa: B008 - it is frozen
 ) -> None:
@@ -370,7 +369,7 @@ def export_(
         if len(checkpoints) > 1:
             names = ", ".join(query_of(checkpoint) for checkpoint in checkpoints)
             raise typer.BadParameter(f"there are several queries; choose one with --query: {names}")
-        archive = to or Path(f"{query_of(checkpoints[0])}.state.tar.gz")
+        archive = _open(to or Path(f"{query_of(checkpoints[0])}.state.tar.gz"), options.cluster(), path)
         if archive.exists():
             raise refuse("FOLDER_NOT_EMPTY", path=archive, what="already exists", hint="name another file with --to.")
         with lock_storage(checkpoints[0].parent.parent, "alone"):
@@ -382,7 +381,9 @@ def export_(
 @expand_options
 def import_(
     context: typer.Context,
-    archive: Annotated[Path, typer.Argument(metavar="FILE", help="File that `state export` wrote.")],
+    archive: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File that `state export` wrote.", parser=parse_place)
+    ],
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="The project, or its storage folder.", parser=parse_place)
     ] = Path(),
@@ -409,14 +410,15 @@ def import_(
       watersmeet state import joined.state.tar.gz trial/shop
     """
     with report_errors(context):
-        from watersmeet.spark.state.moving import absent_sources, import_checkpoint
+        from watersmeet.spark.state.moving import absent_sources, import_checkpoint, local_copy
         from watersmeet.spark.state.owner import lock_storage
 
-        if not archive.is_file():
-            raise refuse("FILE_NOT_FOUND", path=archive, hint="name a file that `watersmeet state export` wrote.")
+        file = _open(archive, options.cluster(), path)
+        if not file.is_file():
+            raise refuse("FILE_NOT_FOUND", path=file, hint="name a file that `watersmeet state export` wrote.")
         storage = storage_at(path, options.cluster())
-        with lock_storage(storage, "alone"):
-            manifest = import_checkpoint(archive, storage, _root(path), "same" if move else "own")
+        with local_copy(file) as local, lock_storage(storage, "alone"):
+            manifest = import_checkpoint(local, storage, _root(path), "same" if move else "own")
         missing = absent_sources(checkpoint_at(storage, manifest.query), _project_sources(path))
         for note in missing:
             typer.echo(f"note: {note}", err=True)
@@ -457,21 +459,27 @@ def _session(path: Path | str, cluster: Cluster | None, log: Path) -> SparkSessi
         return session(cluster.master, None, resolve_references({**own, **cluster.conf}), cluster.packages, log=log)
 
 
-def _open(path: Storage | str, cluster: Cluster | None) -> Storage:
-    """A place: a path of this machine, or what a session reaches."""
+def _open(path: Storage | str, cluster: Cluster | None, project: Path | str | None = None) -> Storage:
+    """A place: a path of this machine, or what a session reaches, with the settings of a project if there is one."""
     if not isinstance(path, str):
         return path
     from watersmeet.spark.folders import own_folder
     from watersmeet.spark.private.files import open_storage
 
-    return open_storage(_session(path, cluster, own_folder(Path(tempfile.gettempdir())) / "spark.log"), path)
+    log = own_folder(Path(tempfile.gettempdir())) / "spark.log"
+    return open_storage(_session(project or path, cluster, log), path)
 
 
 def checkpoints_at(path: Storage | str, cluster: Cluster | None = None) -> list[Storage]:
     """The checkpoints of queries at a path: that of a query, those of a storage folder, or those of a project."""
     place = _open(path, cluster)
     if not is_local(place):
-        return [place] if (place / OWNER).is_file() else checkpoints_in(place)
+        # The name of a query stays that of its checkpoint, also after this has moved to a folder of another name.
+        named = (
+            [place, checkpoint_at(place.parent.parent, place.name)] if place.parent.name == "checkpoints" else [place]
+        )
+        checkpoint = next((folder for folder in named if (folder / OWNER).is_file()), None)
+        return checkpoints_in(place) if checkpoint is None else [checkpoint]
     return _local_checkpoints(place, cluster)
 
 

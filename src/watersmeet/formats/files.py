@@ -9,7 +9,6 @@ from typing import ClassVar
 from watersmeet.catalog import Field
 from watersmeet.errors import Refusal
 from watersmeet.formats.base import PATH, Changes, SinkFormat, SourceFormat
-from watersmeet.locations import local_path
 from watersmeet.schema import TYPES
 
 WHICH_FILES = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage", "cleansource",
@@ -88,11 +87,7 @@ class FileSink(SinkFormat):
         return super().can_take(changes) and (changes != "snapshot" or PATH in self.sink.lowercase_options)
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse a folder of another machine that is to hold a table, and what would have no effect."""
-        path = self.sink.lowercase_options.get(PATH, "")
-        if self.changes == "snapshot" and "://" in local_path(path):
-            reason, hint = "a snapshot can only be kept in a folder on this machine", "write `changes 'log'`."
-            yield self.wrong_option(f"path '{path}'", reason, hint)
+        """Refuse what would have no effect."""
         if "retention" in self.sink.lowercase_options:
             reason, hint = "the sink keeps no log of its files", "leave it out, and delete old files."
             yield self.wrong_option("retention", reason, hint)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -253,9 +252,9 @@ def condition_of(call: Callable[[], object]) -> str:
 
 
 def test_a_batch_of_another_plan_is_not_skipped(spark: SparkSession, postgres: str, tmp_path: Path) -> None:
-    from watersmeet.spark.connectors.snapshots import Snapshot
+    from watersmeet.spark.connectors.snapshots import LocalSnapshot
 
-    table, snapshot = table_in(postgres), Snapshot(tmp_path / "out", "parquet", {})
+    table, snapshot = table_in(postgres), LocalSnapshot(tmp_path / "out", "parquet", {})
     planned = plans_in(tmp_path / "checkpoint", _0=1000, _1=2000)
     for sink in (table, snapshot):
         sink.write(changes(spark, (1, "a", "+")), 0, "run", planned)
@@ -382,49 +381,6 @@ def test_the_first_batch_is_not_written_twice_when_kafka_has_forgotten_it(query:
     forget_groups(query.address, "watersmeet-out-")
     assert "batch 0 may already be in the topic" in query.refusal().message
     assert query.rows == [(0, 0)]
-
-
-# Snapshots
-
-
-def test_of_two_drivers_one_goes_on_with_a_snapshot(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.connectors.snapshots import Snapshot
-
-    class Slow(Snapshot):
-        """A driver in whose batch another one overtakes it."""
-
-        def _write(self, changes: Any, staged: Path, base: Any) -> None:
-            super()._write(changes, staged, base)
-            fast.write(changes, 1, "run")
-            fast.write(changes_of_2, 2, "run")
-
-    fast, slow = Snapshot(tmp_path / "out", "parquet", {}), Slow(tmp_path / "out", "parquet", {})
-    changes_of_2 = changes(spark, (3, "c", "+"))
-    fast.write(changes(spark, (1, "a", "+")), 0, "run")
-    assert condition_of(lambda: slow.write(changes(spark, (2, "b", "+")), 1, "run")) == "SINK_FENCED"
-    found = spark.read.parquet(str(tmp_path / "out" / "current")).collect()
-    assert Counter(map(tuple, found)) == Counter([(1, "a"), (2, "b"), (3, "c")])
-    assert sorted(p.name for p in (tmp_path / "out").iterdir() if not p.name.startswith(".l")) == [
-        "_version-1-run", "_version-2-run", "current",
-    ]  # fmt: skip
-
-
-def test_of_two_drivers_on_two_copies_of_a_checkpoint_one_stops_at_a_snapshot(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    from watersmeet.spark.connectors.snapshots import Snapshot
-
-    snapshot = Snapshot(tmp_path / "out", "parquet", {})
-    one = plans_in(tmp_path / "checkpoint", _0=1000, _1=2000, _2=3000)
-    other = plans_in(tmp_path / "copy", _0=1000, _1=2500)
-    snapshot.write(changes(spark, (1, "a", "+")), 0, "run", one)
-    # A batch without changes leaves no version, so only the next one shows that there are two.
-    snapshot.write(changes(spark, (1, "a", "+")).where("false"), 1, "run", one)
-    snapshot.write(changes(spark, (2, "b", "+")), 1, "run", other)
-    batch = changes(spark, (3, "c", "+"))
-    assert condition_of(partial(snapshot.write, batch, 2, "run", one)) == "SINK_AHEAD_OF_CHECKPOINT"
-    found = spark.read.parquet(str(tmp_path / "out" / "current")).collect()
-    assert Counter(map(tuple, found)) == Counter([(1, "a"), (2, "b")])
 
 
 # Files

@@ -1,4 +1,4 @@
-"""Tables into sinks: changelogs, snapshots, Postgres and Kafka, with batches that are repeated and runs that crash."""
+"""Tables into sinks: changelogs, Postgres and Kafka, with batches that are repeated and runs that crash."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.spark.connectors.postgres import Postgres
-    from watersmeet.spark.connectors.snapshots import Snapshot
 
 pytestmark = pytest.mark.spark
 
@@ -86,56 +85,6 @@ def test_a_repeated_batch_of_a_log_replaces_its_files(spark: SparkSession, tmp_p
     found = spark.read.parquet(str(tmp_path / "log")).select("id", "name", "_change", "_batch")
     assert sorted(map(tuple, found.collect())) == [(1, "a", "+", 0), (1, "a", "-", 1), (1, "b", "+", 1)]
     assert not (tmp_path / "log" / "_batch=2").exists()
-
-
-# Snapshots
-
-
-def snapshot(folder: Path, format_: str = "parquet") -> Snapshot:
-    from watersmeet.spark.connectors.snapshots import Snapshot
-
-    return Snapshot(folder, format_, {})
-
-
-def test_a_snapshot_holds_the_table_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
-    one = snapshot(tmp_path / "table")
-    batches: list[list[Change]] = [
-        [(1, "a", "+"), (2, "b", "+"), (2, "b", "+"), (None, None, "+")],
-        [(1, "a", "-"), (1, "c", "+"), (2, "b", "-")],
-        [],
-        [(None, None, "-"), (3, "d", "+")],
-    ]
-    for number, batch in enumerate(batches):
-        for _ in range(2 if number == 1 else 1):
-            one.write(changes(spark, *batch), number, "run")
-        found = spark.read.parquet(str(tmp_path / "table" / "current"))
-        assert Counter(map(tuple, found.collect())) == fold(batches[: number + 1]), number
-    assert sorted(p.name for p in (tmp_path / "table").glob("_version-*")) == ["_version-1-run", "_version-3-run"]
-
-
-def test_another_run_begins_its_snapshot_anew(spark: SparkSession, tmp_path: Path) -> None:
-    one = snapshot(tmp_path / "table")
-    one.write(changes(spark, (1, "a", "+")), 5, "first")
-    one.write(changes(spark, (2, "b", "+")), 0, "second")
-    assert [*map(tuple, spark.read.parquet(str(tmp_path / "table" / "current")).collect())] == [(2, "b")]
-
-
-def test_a_text_format_loses_nothing_of_a_snapshot(spark: SparkSession, tmp_path: Path) -> None:
-    one, moment = snapshot(tmp_path / "table", "json"), datetime(2024, 5, 6, 7, 8, 9, 123456)
-    schema = "id INT, at TIMESTAMP_NTZ, m MAP<STRING, INT>, _change STRING"
-    row = (1, moment, {"a": 1})
-    one.write(spark.createDataFrame([(*row, "+"), (2, moment, None, "+")], schema), 0, "run")
-    one.write(spark.createDataFrame([(*row, "-")], schema), 1, "run")
-    [line] = [text for f in (tmp_path / "table/current").glob("*.json") for text in f.read_text().splitlines()]
-    assert json.loads(line)["id"] == 2
-
-
-def test_a_snapshot_cannot_take_back_what_it_does_not_have(spark: SparkSession, tmp_path: Path) -> None:
-    one = snapshot(tmp_path / "table")
-    one.write(changes(spark, (1, "a", "+")), 0, "run")
-    with pytest.raises(Exception, match="WRONG_CHANGE"):
-        one.write(changes(spark, (2, "b", "-")), 1, "run")
-    assert [*map(tuple, spark.read.parquet(str(tmp_path / "table" / "current")).collect())] == [(1, "a")]
 
 
 # Postgres

@@ -55,7 +55,7 @@ from watersmeet.spark.connectors.sinks import (
     run_of,
     write_rows,
 )
-from watersmeet.spark.connectors.snapshots import CURRENT, Snapshot
+from watersmeet.spark.connectors.snapshots import CURRENT, LocalSnapshot, RemoteSnapshot, Snapshot
 from watersmeet.spark.exchange.rows import text_options
 from watersmeet.spark.folders import LOCAL_DIRS
 from watersmeet.spark.private.checkpoint_files import commit_without_renames
@@ -71,6 +71,7 @@ from watersmeet.spark.private.introspection import query_id
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from watersmeet.locations import RemoteStorage
     from watersmeet.spark.private.files import Folder, HadoopStorage
 
 
@@ -549,6 +550,11 @@ class FileSinkConnector(SinkConnector[FileSink]):
         if PATH not in sink.lowercase_options:
             wrong = self.format.wrong_option(f"USING {sink.format}", "no folder is named", "add `path 'folder'`.")
             raise WatersmeetError([replace(wrong, place=place)])
+        path = sink.lowercase_options[PATH]
+        if self.target.changes == "snapshot" and not is_reachable(spark, path):
+            reason = "Spark Connect can only keep a snapshot in a folder on this machine"
+            wrong = self.format.wrong_option(f"path '{path}'", reason, "write `changes 'log'`.")
+            raise WatersmeetError([replace(wrong, place=place)])
         Files(self.target).check_start(spark, place)
 
     def prepare(self, rows: DataFrame | None, place: Place | None) -> None:
@@ -561,15 +567,19 @@ class FileSinkConnector(SinkConnector[FileSink]):
 
     @property
     def checks_lease(self) -> bool:
-        """Files do so directly before they put a batch into place."""
-        return self.target.changes != "snapshot"
+        """Files do so directly before they put a batch into place, a remote snapshot before a version counts."""
+        return self.target.changes != "snapshot" or has_scheme(local_path(self.target.sink.lowercase_options[PATH]))
 
     def writer(self) -> Write:
         """The function that writes a batch."""
         target = self.target
         if target.changes == "snapshot":
-            snapshot, run = self._snapshot, target.checkpoint
-            return lambda batch, number: snapshot.write(batch, number, run_of(run), plans_of(batch, target))
+
+            def replace_table(changes: DataFrame, number: int) -> None:
+                snapshot = self._snapshot(changes.sparkSession)
+                snapshot.write(changes, number, run_of(target.checkpoint), plans_of(changes, target))
+
+            return replace_table
         files = Files(target)
 
         def add(rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
@@ -582,7 +592,9 @@ class FileSinkConnector(SinkConnector[FileSink]):
 
     def last_batch(self, spark: SparkSession) -> SinkBatch | None:
         """The last batch that a table as it is has; other files are replaced by batches that are written again."""
-        return self._snapshot.last_batch(run_of(self.target.checkpoint)) if self.target.changes == "snapshot" else None
+        if self.target.changes != "snapshot":
+            return None
+        return self._snapshot(spark).last_batch(run_of(self.target.checkpoint))
 
     def recovery_hint(self, last: int) -> str:
         """The hint for a table that does not match its checkpoint."""
@@ -592,15 +604,18 @@ class FileSinkConnector(SinkConnector[FileSink]):
     def can_rewind(self, spark: SparkSession) -> bool:
         """Whether the version of the table that the checkpoint ends with is still there."""
         plans = BatchPlans.of(spark, self.target.checkpoint)
-        return self._snapshot.version_at_end(run_of(self.target.checkpoint), plans) is not None
+        return self._snapshot(spark).version_at_end(run_of(self.target.checkpoint), plans) is not None
 
     def rewind(self, spark: SparkSession) -> None:
         """Put that version back."""
-        self._snapshot.rewind(run_of(self.target.checkpoint), BatchPlans.of(spark, self.target.checkpoint))
+        plans = BatchPlans.of(spark, self.target.checkpoint)
+        self._snapshot(spark).rewind(run_of(self.target.checkpoint), plans)
 
-    @property
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self, spark: SparkSession) -> Snapshot:
         """The folder that holds a table as it is."""
         options = self.target.plain.lowercase_options
-        folder = Path(local_path(options.pop(PATH)))
-        return Snapshot(folder, self.target.sink.format.lower(), options)
+        path, format_ = local_path(options.pop(PATH)), self.target.sink.format.lower()
+        place = place_of(folder_of(spark, path)) if has_scheme(path) else Path(path)
+        if is_local(place):
+            return LocalSnapshot(place, format_, options)
+        return RemoteSnapshot(cast("RemoteStorage", place), format_, options, self.target.check_lease)

@@ -11,11 +11,11 @@ Remote checkpoints with few requests. Why: Spark's file manager writes a file un
 both names and renames, which on S3 takes some twenty requests; Hadoop's other managers lose what they overwrite, or
 failures. Ours, `CheckpointFiles.java`, is compiled by Janino, which Spark has, and given to the class loader of the
 driver and to executors as a jar. Uses: the interface of file managers, Janino's ``SimpleCompiler``, ``addURL`` of
-Spark's class loader, ``addJar``. Seen in: 4.3, and compiled with the jars of 4.0. Missing: Spark's default manager.
+Spark's class loader, ``addJar``. Seen in: 4.0 to 4.3. Missing: Spark's default manager.
 
 Remote files for workers. Why: a Python worker has no file system of Hadoop's, and PySpark cannot make a function of
 Java from an object with settings. Ours, `LocalCopies.java`, copies a file to the executor's machine with the settings
-of the session. Uses: ``UDF1`` through the JVM, ``SerializableConfiguration``. Seen in: 4.3.
+of the session. Uses: ``UDF1`` through the JVM, ``SerializableConfiguration``. Seen in: 4.0 to 4.3.
 Missing: Spark reads such files itself.
 """
 

@@ -13,8 +13,8 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import quote
@@ -59,8 +59,25 @@ Places = tuple[tuple[str, str], ...]
 """Folders as they were, and where they are now."""
 
 
-def export_checkpoint(checkpoint: Storage, root: Path, archive: Path) -> Manifest:
+@contextmanager
+def local_copy(file: Storage) -> Generator[Path]:
+    """A file of a storage on this machine: itself, or a copy while this is entered."""
+    if is_local(file):
+        yield file
+        return
+    with tempfile.TemporaryDirectory(prefix="watersmeet-file-") as folder:
+        copy = Path(folder) / file.name
+        cast("RemoteStorage", file).download(copy)
+        yield copy
+
+
+def export_checkpoint(checkpoint: Storage, root: Path, archive: Storage) -> Manifest:
     """Write a checkpoint of a query that does not run to a new file; ``root`` is the folder that paths begin with."""
+    if not is_local(archive):
+        with tempfile.TemporaryDirectory(prefix="watersmeet-export-") as folder:
+            manifest = export_checkpoint(checkpoint, root, Path(folder) / archive.name)
+            cast("RemoteStorage", archive).upload(Path(folder) / archive.name)
+            return manifest
     owner = _owner(checkpoint)
     if is_local(checkpoint):
         return _pack(owner, checkpoint, dict(_files(checkpoint)), root, archive)
