@@ -9,6 +9,9 @@ when a joined record arrives. The first third is warm-up. It needs confluent-kaf
 Flink takes part if `make bench-peers` has installed it, Kafka Streams and Hazelcast if their jars are available. They
 join a row at a time. Flink keeps its state on the heap and takes a checkpoint every ten seconds, Hazelcast takes none,
 and Kafka Streams commits every thirty seconds, while the others commit every batch.
+
+``floor`` joins nothing: Spark writes each record to the third topic as it came, through one stateful operator in
+Python. Its latency is that of a record, and the least of a batch in Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from bench.peers.topics import BROKERS_TIME, PEERS, Join, JoinProcess, absence_r
 from bench.report import Report, names_among
 from watersmeet.cli.servers import broker
 
-CONTENDERS = ("watersmeet", "spark-memory", "spark-rocksdb", *PEERS[1:])
+FLOOR = "floor"
+CONTENDERS = ("watersmeet", FLOOR, "spark-memory", "spark-rocksdb", *PEERS[1:])
 SIDES = ("left", "right")
 MAX_GAP_SECONDS = 2.0
 """The longest time between the two records of a pair."""
@@ -47,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if contender not in absent:
                 figures = measure(kafka.address, contender, options.rate, options.seconds)
                 numbers = (f"{figures[name]:.2f}" for name in ("median", "p99", "longest"))
-                rows.append([contender, f"{figures['pairs']:,}", *numbers])
+                rows.append([contender, f"{figures['records']:,}", *numbers])
     title = f"Seconds from the later record of a pair to the joined one, {options.rate:,} rows/s into Kafka"
-    Console().print(Report(title, ("contender", "pairs", "median", "p99", "longest"), rows))
+    Console().print(Report(title, ("contender", "records", "median", "p99", "longest"), rows))
     for name, reason in absent.items():
         Console().print(f"{name} did not run: {reason}", style="dim")
 
@@ -71,15 +75,15 @@ def measure(address: str, contender: str, rate: int, seconds: float) -> dict[str
     topics.create(address, joined, **BROKERS_TIME)
     with JoinProcess(Join(contender, address, left, right, joined, WITHIN, LAG)) as running:
         running.wait_until_ready()
-        sent = send_pairs(address, contender, rate, seconds)
+        sent = send_pairs(address, contender, rate, seconds) * (2 if contender == FLOOR else 1)
         _wait_for(address, joined, sent)
     records = topics.read(address, joined)
     if len(records) != sent:
-        raise SystemExit(f"{contender} joined {len(records):,} pairs of {sent:,}")
-    took = [(record.time - max(record.row["ts"], record.row["right_ts"])) / 1000 for record in records]
+        raise SystemExit(f"{contender} wrote {len(records):,} records of {sent:,}")
+    took = [(record.time - max(record.row["ts"], record.row.get("right_ts", 0))) / 1000 for record in records]
     steady = sorted(took[len(took) // 3 :])
     figures = {"median": median(steady), "p99": steady[len(steady) * 99 // 100], "longest": steady[-1]}
-    return {"contender": contender, "pairs": len(steady), **figures}
+    return {"contender": contender, "records": len(steady), **figures}
 
 
 def send_pairs(address: str, contender: str, rate: int, seconds: float) -> int:
@@ -106,9 +110,9 @@ def send_pairs(address: str, contender: str, rate: int, seconds: float) -> int:
     return pairs
 
 
-def _wait_for(address: str, topic: str, pairs: int, seconds: float = 60) -> None:
+def _wait_for(address: str, topic: str, records: int, seconds: float = 60) -> None:
     until = time.monotonic() + seconds
-    while len(topics.read(address, topic)) < pairs and time.monotonic() < until:
+    while len(topics.read(address, topic)) < records and time.monotonic() < until:
         time.sleep(1)
 
 

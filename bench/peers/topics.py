@@ -30,8 +30,8 @@ from bench.running import TREE, data_of
 from watersmeet.spark.session.java import fetch_jars
 
 WATERSMEET, SPARK, FLINK = "watersmeet", "spark-memory", "flink"
-WORKERS, FRAMES = "watersmeet-workers", "watersmeet-frames"
-PEERS = (WATERSMEET, WORKERS, FRAMES, FLINK, jvm.KAFKA_STREAMS, jvm.HAZELCAST)
+BY_SPARK, FRAMES = "watersmeet-by-spark", "watersmeet-frames"
+PEERS = (WATERSMEET, BY_SPARK, FRAMES, FLINK, jvm.KAFKA_STREAMS, jvm.HAZELCAST)
 FLINK_PYTHON = TREE / ".venv-peers-flink" / "bin" / "python"
 FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
 """The latest release. It was made for Flink 2.2 and also works with Flink 2.3."""

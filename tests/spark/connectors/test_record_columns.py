@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,19 +16,27 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import watersmeet as ws
 from watersmeet.catalog import Field, Source
+from watersmeet.codec.json_columns import JsonColumns
 from watersmeet.metrics.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.schema import quote
-from watersmeet.spark.connectors.malformed import REASON, count_malformed
-from watersmeet.spark.connectors.record_columns import record_decoder
+from watersmeet.spark.connectors.malformed import PACKED_RECORD, REASON, count_malformed
+from watersmeet.spark.connectors.record_columns import (
+    SAMPLE,
+    PackPlainRecords,
+    RecordPacking,
+    read_block,
+    record_decoder,
+)
 from watersmeet.spark.connectors.records import decode_records
+from watersmeet.spark.exchange.columns import ColumnPipeline
+from watersmeet.spark.exchange.packing import MARKED_ROWS, PARTITION, ROWS, Pack, from_blobs
+from watersmeet.spark.private.checkpoint_files import records_in_blocks
 from watersmeet.spark.private.introspection import arrow_schema
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.run.watching import Listeners
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
-
-pytestmark = pytest.mark.spark
 
 TYPES = {
     "n": "BIGINT", "i": "INT", "s": "SMALLINT", "b": "TINYINT", "d": "DOUBLE", "x": "DECIMAL(9,2)", "y": "DECIMAL(3,3)",
@@ -105,6 +114,79 @@ def records(seed: int) -> list[bytes | None]:
     return made
 
 
+def block_of(values: Sequence[bytes | None], partition: int, first: int, topic: str = "") -> bytes:
+    """A block as `RecordBlocks.java` makes it, of records with consecutive offsets."""
+    head = struct.pack("<iii", len(values), partition, len(topic.encode())) + topic.encode()
+    places = struct.pack(f"<{len(values)}q", *range(first, first + len(values)))
+    lengths = struct.pack(f"<{len(values)}i", *(-1 if value is None else len(value) for value in values))
+    return head + places + lengths + b"".join(value or b"" for value in values)
+
+
+def test_a_block_has_its_records() -> None:
+    values = [b"a", None, b"", "\u00e4".encode(), b"b"]
+    records = read_block(pa.py_buffer(block_of(values, 7, 2**40, "t\u00f6")), has_topic=True)
+    assert records.to_pylist() == [
+        {"value": value, "partition": 7, "offset": 2**40 + n, "topic": "t\u00f6"} for n, value in enumerate(values)
+    ]
+    assert read_block(pa.py_buffer(block_of([], 0, 0)), has_topic=False).num_rows == 0
+
+
+def pack_plain(texts: Sequence[bytes | None]) -> tuple[int, list[bytes | None]]:
+    """The number of rows that a worker packs of a batch of records, and the records that it hands on."""
+    schema = pa.schema([("n", pa.int64()), (PARTITION, pa.string())])
+    pack = Pack(0, "one", None, (0,), (), None, tuple(schema.names))
+    decoder = JsonColumns({"n": "BIGINT"}, pa.schema([schema.field("n")]))
+    packing = RecordPacking(decoder, ColumnPipeline((), schema), pack, tuple(schema.names))
+    batch = pa.record_batch({"block": pa.array([block_of(texts, 0, 0)], pa.binary())})
+    out = list(PackPlainRecords(packing, "t", in_blocks=True)(iter([batch])))
+    blobs = [
+        one["blob"]
+        for part in out
+        for one in part.column(0).drop_null().to_pylist()
+        if one["kind"] in (ROWS, MARKED_ROWS)
+    ]
+    others = [row["value"] for part in out for row in part.to_pylist() if row[PACKED_RECORD] is None]
+    return sum(from_blobs([blob]).num_rows for blob in blobs), others
+
+
+def test_a_batch_goes_to_spark_where_most_of_a_sample_are_odd() -> None:
+    plain, odd = b'{"n":1}', b'{"n":"\\u0031"}'
+    few_odd = ([plain] * 9 + [odd]) * SAMPLE
+    assert pack_plain(few_odd) == (9 * SAMPLE, [odd] * SAMPLE)
+    # Plain records behind such a sample are handed on as they came, each once.
+    mostly_odd = [odd] * SAMPLE + [plain] * SAMPLE
+    assert pack_plain(mostly_odd) == (0, mostly_odd)
+    half = ([plain, odd] * SAMPLE)[: SAMPLE + 1]
+    assert pack_plain(half) == (half.count(plain), [odd] * half.count(odd))
+    # Of a small batch there is no sample.
+    assert pack_plain([odd] * 9 + [plain]) == (1, [odd] * 9)
+    assert pack_plain([None, plain, b""]) == (1, [None, b""])
+
+
+@pytest.mark.spark
+def test_spark_puts_records_in_blocks(spark: SparkSession) -> None:
+    """Each block has records of one partition of a topic, in their order."""
+    rows = [
+        (None if n % 5 == 0 else b"x" * (n % 7) + str(n).encode(), n // 20_000, 2**40 + n, "b" if n > 60_000 else "a")
+        for n in range(70_000)
+    ]
+    rows += [(b"y" * 3_000_000, 4, 1, "b"), (b"z", 4, 2, "b")]
+    records = spark.createDataFrame(rows, "value BINARY, partition INT, offset BIGINT, topic STRING").coalesce(1)
+    for names, has_topic in (
+        (["value", "partition", "offset", "topic"], True),
+        (["value", "partition", "offset"], False),
+    ):
+        blocks = records_in_blocks(records.select(*names))
+        assert blocks is not None
+        read = [read_block(pa.py_buffer(bytes(row[0])), has_topic=has_topic) for row in blocks.collect()]
+        assert all(block.num_rows <= 16_384 for block in read) and len(read) >= 6
+        assert [tuple(row.values()) for row in pa.Table.from_batches(read).to_pylist()] == [
+            row[: len(names)] for row in rows
+        ]
+    none = records_in_blocks(records.where("false").select("value", "partition", "offset"))
+    assert none is not None and none.count() == 0
+
+
 def read_by_spark(spark: SparkSession, source: Source, texts: Any) -> Any:
     """The declared columns of each record, in order, and the reason why Spark takes it for malformed."""
     table = pa.table({"value": texts, "offset": pa.array(range(len(texts)), pa.int64())})
@@ -114,6 +196,7 @@ def read_by_spark(spark: SparkSession, source: Source, texts: Any) -> Any:
     return opened.select(F.col("`#place`.offset"), F.col(quote(REASON)), *columns).orderBy("offset").toArrow()
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(("zone", "seed"), [("UTC", 1), ("Europe/Berlin", 2), ("America/St_Johns", 3)])
 def test_plain_records_have_the_values_of_spark(spark: SparkSession, zone: str, seed: int) -> None:
     before = str(spark.conf.get("spark.sql.session.timeZone"))
@@ -168,6 +251,7 @@ def records_to_send(die: random.Random, numbers: range) -> list[Any]:
     return sent
 
 
+@pytest.mark.spark
 def test_a_join_of_topics_is_the_same_with_and_without_workers(spark: SparkSession, kafka: str, tmp_path: Path) -> None:
     """A checkpoint begun in either way is continued in the other one."""
     sides = ("left", "right")
@@ -209,6 +293,7 @@ AS_OF = "SELECT STREAM a.id, b.n FROM a LEFT ASOF JOIN b MATCH_CONDITION (a.at >
 WITHIN = "SELECT STREAM a.id, b.n FROM a JOIN b WITHIN 1h ON a.id = b.id"
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("columns", "more", "query", "is_decoded"),
     [

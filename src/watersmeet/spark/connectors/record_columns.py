@@ -2,7 +2,8 @@
 
 A first worker decodes the plain records of a task and packs them for the exchange. All others it hands on as they came,
 so that Spark decodes these, with everything that it does to malformed ones. A second worker packs what Spark has
-decoded, behind the records that are packed already. Each topic is read once.
+decoded, behind the records that are packed already. Each topic is read once. Where most of a sample are odd, all of the
+batch goes to Spark as it is, so that few records are gone over twice.
 
 This changes the order of rows within a task, so ports for which the order matters are left to Spark.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -19,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.catalog import Source
-from watersmeet.codec.json_columns import JsonColumns, is_plain_type
+from watersmeet.codec.json_columns import JsonColumns, Mask, is_plain_type
 from watersmeet.formats import source_format
 from watersmeet.formats.base import MalformedPolicy
 from watersmeet.formats.records import value_fields
@@ -28,11 +30,16 @@ from watersmeet.spark.connectors.malformed import PACKED_RECORD, count_malformed
 from watersmeet.spark.connectors.records import decode_records
 from watersmeet.spark.exchange.columns import Batches, ColumnPipeline
 from watersmeet.spark.exchange.packing import PACKED, PACKED_DDL, PARTITION, Pack
+from watersmeet.spark.private.checkpoint_files import records_in_blocks
 
 PARTS = ("value", "partition", "offset")
 """The columns of a record that are read: its value, and its place; its topic, if there may be several."""
+SAMPLE = 512
+"""The first records of a batch; if most of them are odd, all are handed on as they came."""
 BYTES_WAITING = 16 * 2**20
 """The bytes of records for Spark that a worker collects at most before it hands them on."""
+_HEAD = 12
+"""The bytes of a block before the name of its topic."""
 _UTC = frozenset({"UTC", "Etc/UTC"})
 _TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
 
@@ -75,7 +82,9 @@ class RecordPacking:
         records = records.select(*PARTS, *([] if topic else ["topic"]))
         packed = StructField(PACKED_RECORD, StructType.fromDDL(PACKED_DDL))
         schema = StructType([packed, *(StructField(field.name, field.dataType) for field in records.schema)])
-        packed_records = records.mapInArrow(PackPlainRecords(self, topic), schema)
+        blocks = records_in_blocks(records)
+        pack = PackPlainRecords(self, topic, in_blocks=blocks is not None)
+        packed_records = (records if blocks is None else blocks).mapInArrow(pack, schema)
         packed_records = packed_records.withColumn("topic", F.lit(topic)) if topic else packed_records
         opened = decode_records(source, packed_records)
         rows = readable_rows(count_malformed(source, opened, policy, with_example=with_example))
@@ -86,14 +95,18 @@ class RecordPacking:
 
 @dataclass(frozen=True)
 class PackPlainRecords:
-    """Packs the plain records of a task, and hands the others on; ``topic``: the only one, if it is not a column."""
+    """Packs the plain records of a task, and hands the others on; ``topic``: the only one, if it is not a column.
+
+    ``in_blocks``: the records come in blocks.
+    """
 
     packing: RecordPacking
     topic: str | None
+    in_blocks: bool = False
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the records of one map task."""
-        remaining, schema = iter(batches), None
+        remaining, schema = self._records(batches) if self.in_blocks else batches, None
         for first in remaining:
             schema = first.schema
             others: list[pa.RecordBatch] = []
@@ -109,7 +122,7 @@ class PackPlainRecords:
         """The plain rows, until the ``others`` have enough bytes."""
         batch: pa.RecordBatch | None = first
         while batch is not None:
-            rows, is_plain = self.packing.decoder.split(batch.column(0))
+            rows, is_plain = self._split(batch.column(0))
             topics = batch.column("topic").cast(pa.string()) if self.topic is None else pa.scalar(self.topic)
             partitions = pc.binary_join_element_wise(topics, batch.column("partition").cast(pa.string()), "-")
             if not is_plain.all():
@@ -118,6 +131,20 @@ class PackPlainRecords:
             if rows.num_rows:
                 yield _leaf_rows(self.packing, [*rows.columns, partitions])
             batch = None if sum(part.nbytes for part in others) > BYTES_WAITING else next(remaining, None)
+
+    def _records(self, batches: Batches) -> Batches:
+        for batch in batches:
+            for block in batch.column(0):
+                yield read_block(block.as_buffer(), has_topic=self.topic is None)
+
+    def _split(self, values: pa.Array) -> tuple[pa.RecordBatch, Mask]:
+        """The plain rows of a batch, and which records they are; none, where most of a sample are odd."""
+        rows, is_plain = self.packing.decoder.split(values[:SAMPLE])
+        if len(values) <= SAMPLE:
+            return rows, is_plain
+        if 2 * rows.num_rows < SAMPLE:
+            return rows.slice(0, 0), np.zeros(len(values), np.bool_)
+        return self.packing.decoder.split(values)
 
 
 @dataclass(frozen=True)
@@ -142,6 +169,24 @@ class PackDecodedRecords:
                 waiting = []
         if waiting:
             yield from self.packing.pack(self.packing.columns(iter(waiting)))
+
+
+def read_block(block: pa.Buffer, *, has_topic: bool) -> pa.RecordBatch:
+    """The records of a block, with the columns of `PARTS`; the values are not copied."""
+    number, partition, size = np.frombuffer(block, "<i4", 3).tolist()
+    start = _HEAD + size
+    places = np.frombuffer(block, "<i8", number, start)
+    lengths = np.frombuffer(block, "<i4", number, start + 8 * number)
+    is_value = lengths >= 0
+    ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(np.maximum(lengths, 0), dtype=np.int32)])
+    validity = None if is_value.all() else pa.py_buffer(np.packbits(is_value, bitorder="little"))
+    values = pa.Array.from_buffers(
+        pa.binary(), number, [validity, pa.py_buffer(ends), block.slice(start + 12 * number)]
+    )
+    columns = [values, pa.repeat(pa.scalar(partition, pa.int32()), number), pa.array(places)]
+    if has_topic:
+        columns.append(pa.repeat(block.slice(_HEAD, size).to_pybytes().decode(), number))
+    return pa.RecordBatch.from_arrays(columns, names=[*PARTS, *(["topic"] if has_topic else [])])
 
 
 def _leaf_rows(packing: RecordPacking, columns: list[pa.Array]) -> pa.RecordBatch:

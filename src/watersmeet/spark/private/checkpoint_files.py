@@ -1,4 +1,4 @@
-"""The classes with which Spark writes the files of checkpoints, and reads remote files for workers.
+"""The classes with which Spark writes the files of checkpoints, and reads remote files and records for workers.
 
 Local checkpoints without a process per file. Why: Spark's file manager for local files starts commands (``chmod``,
 ``readlink``), some three hundred in a batch of a join. Its other file manager does not, and replaces a file atomically
@@ -17,12 +17,17 @@ Remote files for workers. Why: a Python worker has no file system of Hadoop's, a
 Java from an object with settings. Ours, `LocalCopies.java`, copies a file to the executor's machine with the settings
 of the session. Uses: ``UDF1`` through the JVM, ``SerializableConfiguration``. Seen in: 4.0 to 4.3.
 Missing: Spark reads such files itself.
+
+Records in blocks. Why: Spark writes each value for a worker into a batch of Arrow by itself, and asks after each how
+large the batch is; a block of records is one value. Ours, `RecordBlocks.java`, is a function over the rows of a task.
+Uses: ``mapPartitions`` of Java's ``Dataset``. Seen in: 4.3. Missing: records cross one by one.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib import import_module
@@ -32,7 +37,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 from zipfile import ZipFile
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 
 from watersmeet.spark.folders import own_folder
 from watersmeet.spark.private.files import has_local_executors
@@ -76,7 +81,8 @@ def local_checkpoint_settings(spark: SparkSession) -> dict[str, str]:
 
 
 MANAGER_CLASS, COMMIT_CLASS = "watersmeet.CheckpointFiles", "watersmeet.BatchFiles"
-COPY_CLASS = "watersmeet.LocalCopies"
+COPY_CLASS, BLOCKS_CLASS = "watersmeet.LocalCopies", "watersmeet.RecordBlocks"
+_FILE_CLASSES = MANAGER_CLASS, COMMIT_CLASS, COPY_CLASS
 COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
 
 
@@ -153,30 +159,50 @@ def _make_function(gateway: Any, function: Any) -> Any:
     return method.invoke(None, values).asNondeterministic()
 
 
-def _load_classes(spark: SparkSession) -> None:
-    """Compile our classes for the JVM of a session and its executors, unless they have them."""
+def records_in_blocks(records: DataFrame) -> DataFrame | None:
+    """Blocks of records, which have a value, a partition, an offset and perhaps a topic; None: there can be none."""
+    with suppress(Exception):
+        spark: Any = records.sparkSession
+        _load_classes(spark, (BLOCKS_CLASS,))
+        frame, jvm, frames = cast("Any", records)._jdf, spark._jvm, import_module("pyspark.sql.classic.dataframe")
+        blocks = frame.mapPartitions(jvm.watersmeet.RecordBlocks(), jvm.org.apache.spark.sql.Encoders.BINARY())
+        return cast("DataFrame", frames.DataFrame(blocks.toDF(), spark))
+    return None
+
+
+def _load_classes(spark: SparkSession, classes: Sequence[str] = _FILE_CLASSES) -> None:
+    """Give our classes to the JVM of a session and its executors, unless they have them; compiled once per machine."""
     jvm, context = cast("Any", spark)._jvm, cast("Any", spark.sparkContext)
-    classes = MANAGER_CLASS, COMMIT_CLASS, COPY_CLASS
     folder = files("watersmeet.spark.private")
-    sources = [folder.joinpath(f"{name.rpartition('.')[2]}.java").read_text("utf-8") for name in classes]
-    digest = sha256("".join(sources).encode()).hexdigest()[:16]
+    package = next(name for name in _CLASSES if _is_there(jvm, name)).rpartition(".")[0]
+    texts = (folder.joinpath(f"{name.rpartition('.')[2]}.java").read_text("utf-8") for name in classes)
+    sources = [text.replace("PACKAGE", package) for text in texts]
+    digest = sha256("".join([spark.version, *sources]).encode()).hexdigest()[:16]
     jar = own_folder(Path(tempfile.gettempdir())) / f"watersmeet-{digest}.jar"
     with _loading:
         if not _is_there(jvm, classes[-1]):
             loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-            manager = next(name for name in _CLASSES if _is_there(jvm, name))
-            with ZipFile(jar, "w") as file:
-                for source in sources:
-                    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-                    compiler.setParentClassLoader(loader)
-                    compiler.cook(source.replace("PACKAGE", manager.rpartition(".")[0]))
-                    for name, code in dict(compiler.getBytecodes()).items():
-                        file.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+            if not jar.is_file():
+                _compile(jvm, loader, sources, jar)
             loader.addURL(jvm.java.net.URL(jar.as_uri()))
             for name in classes:
                 jvm.java.lang.Class.forName(name, True, loader)
         if not has_local_executors(spark) and jar.is_file() and jar.name not in str(context._jsc.sc().listJars()):
             context._jsc.addJar(jar.as_uri())
+
+
+def _compile(jvm: Any, loader: Any, sources: Sequence[str], jar: Path) -> None:
+    """Write the classes of some sources to a jar."""
+    # Processes that start at once each write their own.
+    written = jar.with_suffix(f".{os.getpid()}")
+    with ZipFile(written, "w") as file:
+        for source in sources:
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(loader)
+            compiler.cook(source)
+            for name, code in dict(compiler.getBytecodes()).items():
+                file.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+    written.replace(jar)
 
 
 _loading = Lock()
