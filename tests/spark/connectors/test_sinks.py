@@ -19,7 +19,7 @@ import pytest
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.databases import PostgresSink
 from watersmeet.queries import read_script
 from watersmeet.spark.connectors.sinks import NewColumns
 from watersmeet.spark.run.prepare import StartOptions
