@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -432,7 +432,7 @@ def _json_object(text: str, path: str) -> str | None:
     if _PATH.fullmatch(path) is None:
         raise NeedsSparkError(f"the path {path!r}")
     try:
-        value = json.loads(
+        value: Any = json.loads(
             text, parse_float=_refuse, parse_constant=_refuse, object_pairs_hook=_read_object, parse_int=_read_number
         )
     except ValueError as error:
@@ -443,14 +443,11 @@ def _json_object(text: str, path: str) -> str | None:
             if isinstance(value, dict | list):
                 raise NeedsSparkError(f"{path!r} in {text!r}")
             return None
-        found = value.get(name, _MISSING) if name else value[int(index)] if int(index) < len(value) else _MISSING
-        if found is _MISSING:
+        step: Any = name or int(index)
+        if (step not in value) if name else step >= len(cast("list[Any]", value)):
             return None
-        value = found
+        value = cast("Any", value)[step]
     return value if isinstance(value, str) else None if value is None else _json_text(value)
-
-
-_MISSING = object()
 
 
 def _read_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
