@@ -7,7 +7,7 @@ import re
 import pytest
 
 from watersmeet.catalog import Sink
-from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.databases import PostgresSink
 
 pytest.importorskip("psycopg", reason="the driver of Postgres is not installed")
 

@@ -23,7 +23,7 @@ from tests.physical.test_identity import (
     plan_of,
 )
 
-from watersmeet.operators import change_rules, table_operators
+from watersmeet.operators import change_rules, gives_table
 from watersmeet.physical.change import Edit, classify_edit
 from watersmeet.physical.identity import changes_outcomes, outcome_digest
 
@@ -49,6 +49,22 @@ LATE = {"SELECT STREAM": "SET watersmeet.table.late = ignore;\nSELECT STREAM"}
 SYNC = edit_sql(
     JOIN, {r"(?s)SELECT STREAM.*": "SELECT STREAM o.ts, o.id, d.customer FROM orders o SYNC JOIN deliveries d;"}
 )
+
+QUERY = "(?s)SELECT STREAM.*"
+ONCE = edit_sql(
+    JOIN, {QUERY: "SELECT STREAM o.city, count(*) AS n FROM orders o GROUP BY o.city, window(o.ts, '1 hour');"}
+)
+DISTINCT = edit_sql(JOIN, {QUERY: "SELECT STREAM DISTINCT id FROM orders WITHIN 5 MINUTES;"})
+FRAMED = edit_sql(
+    JOIN,
+    {
+        QUERY: "SELECT STREAM city, ts, lead(id) OVER w AS next, max(id) OVER nine AS most FROM orders "
+        "WINDOW w AS (PARTITION BY city ORDER BY ts), nine AS (PARTITION BY city ORDER BY ts ROWS 9 PRECEDING) "
+        "WITHIN 1 HOUR;"
+    },
+)
+LAG_OF_NAMES = "lag(name) OVER (PARTITION BY city ORDER BY name) AS other"
+RANKED = edit_sql(JOIN, {QUERY: f"SELECT TABLE name, {LAG_OF_NAMES} FROM customers;"})
 
 Edits = list[tuple[str, dict[str, str]]]
 
@@ -126,7 +142,22 @@ EDITS: dict[str, Edits] = {
     "what a sync join does with rows out of order: `watersmeet.sync.disorder`": [
         (SYNC, {"SELECT STREAM": "SET watersmeet.sync.disorder = error;\nSELECT STREAM"})
     ],
-    "another aggregate, or something else to group by": other("an aggregate more", "what rows are grouped by"),
+    "where the result is a table, another aggregate, or something else to group by": other(
+        "an aggregate more", "what rows are grouped by"
+    ),
+    "where groups come out once, another aggregate, or something else to group by": [
+        (ONCE, {r"count\(\*\) AS n": "count(*) AS n, max(o.id) AS most"}), (ONCE, {"o.city,": "o.customer,"}),
+        (DISTINCT, {"id FROM": "city FROM"}),
+    ],
+    "window functions over a stream: a shorter frame, another bound of LEAD, a function less, or one that reads rows "
+    "that are kept": [(FRAMED, {"ROWS 9": "ROWS 4"}), (FRAMED, {"WITHIN 1 HOUR": "WITHIN 2 HOURS"}),
+                      (FRAMED, {r"max\(id\)": "min(id)"})],
+    "window functions over a stream: a longer frame, or a function of more rows than are kept": [
+        (FRAMED, {"ROWS 9": "ROWS 10"}), (FRAMED, {"OVER nine": "OVER w"}),
+    ],
+    "window functions over a table: other functions, frames or another order of columns that are kept": [
+        (RANKED, {r"lag\(name\)": "lead(name)"}), (RANKED, {"ORDER BY name": "ORDER BY name DESC"}),
+    ],
     "`IDLE AFTER` in a join where no side of it had it": [
         *other("an idle side"), (CHAIN, {r"(?s)(clicks \(.*?ts - INTERVAL 5 MINUTES)": r"\1 IDLE AFTER 1 MINUTE"}),
         (CHAIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}),
@@ -145,13 +176,13 @@ EDITS: dict[str, Edits] = {
 
 
 def edit(before: str, edits: dict[str, str], marks: list[dict[str, int]] | None = None) -> Edit:
-    return classify_edit(identify(before), identify(edit_sql(before, edits)), change_rules(), marks, table_operators())
+    return classify_edit(identify(before), identify(edit_sql(before, edits)), change_rules(), marks, gives_table)
 
 
 def test_the_table_has_every_edit_that_is_tried() -> None:
     assert set(TABLE) == set(EDITS)
     assert (
-        classify_edit(identify(JOIN), identify(JOIN, 2), change_rules(), None, table_operators()).kind
+        classify_edit(identify(JOIN), identify(JOIN, 2), change_rules(), None, gives_table).kind
         == TABLE["the number of shards"]
     )
 
@@ -219,7 +250,7 @@ def test_effects_are_reported_with_their_times() -> None:
 
 def test_another_query_of_the_same_sources_is_no_table_and_reads_no_other_source() -> None:
     assert edit(JOIN, {r"orders o JOIN": "orders o LEFT JOIN"}).kind == "rebuilt"
-    less = classify_edit(identify(CHAIN), identify(JOIN), change_rules(), None, table_operators())
+    less = classify_edit(identify(CHAIN), identify(JOIN), change_rules(), None, gives_table)
     assert (less.kind, less.difference) == ("rebuilt", "it had 3 sources, now it has 2")
 
 
@@ -248,15 +279,13 @@ def test_deletes_of_a_versioned_table_count_once_that_is_accepted() -> None:
     versions = identity["stages"][0]["operator"]["ports"][1]
     versions["stored"].remove("#void")
     del versions["upsert_key"]
-    found = classify_edit(replace(now, identity=identity), now, change_rules(), None, table_operators())
+    found = classify_edit(replace(now, identity=identity), now, change_rules(), None, gives_table)
     assert found.kind == "continued"
     assert [one.change for one in found.effects] == [
         "deletes of `p` were ordinary versions, now they end the version before"
     ]
     # The other way round nothing says which of the versions are deletes.
-    assert (
-        classify_edit(now, replace(now, identity=identity), change_rules(), None, table_operators()).kind == "rebuilt"
-    )
+    assert classify_edit(now, replace(now, identity=identity), change_rules(), None, gives_table).kind == "rebuilt"
 
 
 WINDOWS = """
@@ -285,17 +314,17 @@ def test_groups_of_ended_windows_are_removed_once_that_is_accepted(query: str) -
     stage["operator"].pop("window", None)
     for name in ("time", "times"):
         del stage["operator"]["ports"][0][name]
-    found = classify_edit(replace(now, identity=identity), now, change_rules(), None, table_operators())
+    found = classify_edit(replace(now, identity=identity), now, change_rules(), None, gives_table)
     assert found.kind == "continued"
     assert [one.change for one in found.effects] == [
         "groups of windows of `bids` were kept forever, now each is removed once its window has ended"
     ]
     # The other way round, groups would be missing.
-    back = classify_edit(now, replace(now, identity=identity), change_rules(), None, table_operators())
+    back = classify_edit(now, replace(now, identity=identity), change_rules(), None, gives_table)
     assert back.kind == "refused"
     # Another lag is not the only thing that differs.
     stage["operator"]["changes"] = True
-    found = classify_edit(replace(now, identity=identity), now, change_rules(), None, table_operators())
+    found = classify_edit(replace(now, identity=identity), now, change_rules(), None, gives_table)
     assert found.kind == "refused"
 
 
@@ -303,24 +332,69 @@ def test_groups_that_come_out_once_do_not_continue_as_a_table() -> None:
     grouped = "auction, count(*) AS n FROM bids GROUP BY auction, window(at, '1 hour');"
     table, stream = (identify(f"{WINDOWS} SELECT {kind} {grouped}") for kind in ("TABLE", "STREAM"))
     for was, now, before, after in ((table, stream, "table", "stream"), (stream, table, "stream", "table")):
-        found = classify_edit(was, now, change_rules(), None, table_operators())
+        found = classify_edit(was, now, change_rules(), None, gives_table)
         assert found.kind == "refused"
         assert found.difference.startswith(f"the result of the groups was a {before}")
         assert f"now it is a {after}" in found.difference
     lagged = identify(f"{WINDOWS} SELECT STREAM {grouped}".replace("5 MINUTES", "9 MINUTES"))
-    assert classify_edit(stream, lagged, change_rules(), None, table_operators()).kind == "continued"
+    assert classify_edit(stream, lagged, change_rules(), None, gives_table).kind == "continued"
 
 
-def test_window_functions_continue_unless_their_frames_differ() -> None:
-    call = "sum(price) OVER (PARTITION BY auction ORDER BY at ROWS 9 PRECEDING)"
-    text = f"{WINDOWS} SELECT STREAM auction, at, {call} AS total FROM bids;"
-    edits = {
-        "free": ("auction, at,", "at AS time, auction AS item,"), "continued": ("5 MINUTES", "9 MINUTES"),
-        "refused": ("ROWS 9", "ROWS 10"),
-    }  # fmt: skip
-    for kind, edit in edits.items():
-        found = classify_edit(identify(text), identify(text.replace(*edit)), change_rules(), None, table_operators())
-        assert found.kind == kind, found
+FRAMES = """
+SELECT STREAM auction, at, sum(price) OVER w AS total, lead(price) OVER w AS next,
+  avg(price) OVER (PARTITION BY auction ORDER BY at ROWS 9 PRECEDING) AS mean,
+  max(price) OVER (PARTITION BY auction ORDER BY at RANGE INTERVAL 1 HOUR PRECEDING) AS most
+FROM bids WINDOW w AS (PARTITION BY auction ORDER BY at) WITHIN 10 MINUTES;
+"""
+PRICES = """
+CREATE TABLE prices (id BIGINT, item STRING, price BIGINT, PRIMARY KEY (id)) USING delta OPTIONS (path '/prices');
+SELECT TABLE id, price, sum(price) OVER (PARTITION BY item ORDER BY price ROWS 9 PRECEDING) AS total FROM prices;
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "edit", "kind", "words"),
+    [
+        (FRAMES, ("auction, at,", "at AS time, auction AS item,"), "free", ""),
+        (FRAMES, ("5 MINUTES", "9 MINUTES"), "continued", "lag of the watermark"),
+        (FRAMES, ("ROWS 9", "ROWS 4"), "continued", "`avg(bids.price)` in ROWS 4 PRECEDING is new"),
+        (FRAMES, ("ROWS 9", "ROWS 10"), "rebuilt", "`avg(bids.price)` in ROWS 10 PRECEDING was not computed"),
+        (FRAMES, ("1 HOUR", "30 MINUTES"), "continued", "`max(bids.price)` in RANGE 30 minutes PRECEDING is new"),
+        (FRAMES, ("1 HOUR", "61 MINUTES"), "rebuilt", "`max(bids.price)` in RANGE 1 hour 1 minute PRECEDING was not"),
+        (FRAMES, ("avg(price)", "lag(price, 9) OVER w AS l, min(price)"), "continued", "`lag(bids.price, 9)` is new"),
+        (FRAMES, ("avg(price)", "lag(price, 10) OVER w AS l, avg(price)"), "rebuilt", "`lag(bids.price, 10)` was not"),
+        (
+            FRAMES,
+            ("sum(price) OVER w AS total,", ""),
+            "continued",
+            "`sum(bids.price)` in RANGE UNBOUNDED PRECEDING is no",
+        ),
+        (FRAMES, ("sum(price) OVER w", "count(price) OVER w"), "rebuilt", "`count(bids.price)` in RANGE UNBOUNDED"),
+        (FRAMES, ("lead(price)", "lead(price, 3)"), "continued", "`lead(bids.price, 3)` is new"),
+        (FRAMES, ("WITHIN 10", "WITHIN 20"), "continued", "the bound of LEAD was 10 minutes, now it is 20 minutes"),
+        (FRAMES, ("SELECT STREAM auction, at,", "SELECT STREAM at,"), "free", ""),
+        (FRAMES, ("auction ORDER BY", "price ORDER BY"), "rebuilt", "the key was"),
+        (FRAMES, ("total, lead", "total, sum(price) OVER (ORDER BY at) AS s, lead"), "rebuilt", "it had 1 joins"),
+        (PRICES, ("ROWS 9", "ROWS 4"), "continued", "what the table shows of its rows"),
+        (PRICES, ("ORDER BY price", "ORDER BY price DESC"), "continued", "what the table shows of its rows"),
+        (
+            PRICES,
+            ("sum(price)", "lead(id) OVER (PARTITION BY item ORDER BY price) AS next, sum(id)"),
+            "continued",
+            "what",
+        ),
+        (PRICES, ("PARTITION BY item", "PARTITION BY price"), "refused", "the key was"),
+        (PRICES, ("ORDER BY price", "ORDER BY id % 2"), "refused", "the query now needs"),
+    ],
+)
+def test_window_functions_continue_if_the_state_has_the_rows_that_they_need(
+    text: str, edit: tuple[str, str], kind: str, words: str
+) -> None:
+    text = WINDOWS + text
+    assert edit[0] in text
+    found = classify_edit(identify(text), identify(text.replace(*edit)), change_rules(), None, gives_table)
+    assert found.kind == kind, found
+    assert words in f"{found.difference} {' '.join(effect.change for effect in found.effects)}"
 
 
 def test_a_condition_over_versions_was_a_filter_and_is_none() -> None:

@@ -73,6 +73,18 @@ PATTERNS = [None, "", "%", "a%", "_b%", "%c", "A%", "%🌊", "\\%\\_\\\\", "abc"
 SMALL = [None, 0, 1, 2, -1, 3, -2, 5, 100, -100, 12]
 FLAGS = [None, True, False]
 SPANS = [None, 0, 1, -1, 86_400_000_000, 3_600_000_000, -90_061_000_001, 172_800_000_000]
+JSON = [
+    None, "", "{}", '{"a": 1, "b": {"c": ["x", 2, null]}}', '{"a": "text", "b": [1, [2]]}', '{"a": null}',
+    "[1, 2]", "7", '{"a": 1.50}', '{"a": 1, "a": 2}', '{"a": "q\\"\\u0041"}', "{'a': 1}", '{"a": 1',
+    '{"a": true} rest', '"text"', "nul", '{"a": {"k": "\u017c\u00f3"}, "b": {}}', ' {"a" : -12 } ',
+    '{"b": {"c": "plain"}}', '{"a": 12345678901234567890}',
+]  # fmt: skip
+REGEXES = [
+    None, "", "a", "a+", "^a", "c$", ".", "^.*$", "[a-c]+", "[^a-z ]", "\\d+", "\\w+", "\\s", "\\bab", "(a)(b)",
+    "(a|b)+", "(?:ab)+", "a{2}", "b{1,2}", "(?i)ABC", "a*", "(a*)*", "x?", "[", "(", "a**", "a*+", "a*?b",
+    "(?<=a)b", "(.)\\1", "\\.", "-", ",", "[0-9]{4}-[0-9]{2}", "[\\d,]", "\\D", "\\S+", "(\\d)(\\d)?", "ó|ż",
+    "[ó-ż]", "\\p{L}", "a|", "(b)?c", "]", "}", "[]a]", "[a&&b]",
+]  # fmt: skip
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "i": (pa.int32(), WHOLE), "j": (pa.int32(), WHOLE[::-1]), "n": (pa.int32(), SMALL),
     "tiny": (pa.int8(), [None, 1, -128, 127]), "small": (pa.int16(), [None, 7, -32768, 32767]),
@@ -90,6 +102,10 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "nested": (pa.list_(pa.list_(pa.int32())), [None, [], [[1], [2, 3]], [[1], None], [[]]]),
     "st": (pa.struct([("a", pa.int32()), ("B", pa.string())]), [None, {"a": 1, "B": "x"}, {"a": None, "B": None}]),
     "x": (pa.binary(), [None, b"", b"\x00\xff", b"abc"]), "never": (pa.null(), [None]),
+    "mp": (pa.map_(pa.string(), pa.int32()), [None, [], [("a", 1), ("b", None)], [("abc", 7)]]),
+    "mi": (pa.map_(pa.int32(), pa.string()), [None, [(1, "x"), (-1, None)], [], [(7, "y")]]),
+    "words": (pa.list_(pa.string()), [None, ["a", None, "abc"], [], ["b", "b"]]),
+    "js": (pa.string(), JSON), "rx": (pa.string(), REGEXES),
 }  # fmt: skip
 
 
@@ -147,8 +163,10 @@ def expressions() -> Iterator[str]:
             f"timestamp_seconds({name})", f"coalesce({name})", f"{name} BETWEEN {name} AND {name}", f"string({name})",
             f"isnotnull({name})", f"round({name}, -1)", f"array_repeat({name}, 2)", f"unix_seconds({name})",
         )  # fmt: skip
+    yield from (each for text in REGULAR for each in (text, text.replace("`rx`", "'b'"))[: 1 + ("`rx`" in text)])
     yield from list_items(OTHERS)
     yield from list_items(TIME_EXPRESSIONS)
+    yield from list_items(COLLECTIONS)
 
 
 OTHERS = """
@@ -181,6 +199,31 @@ named_struct('a', 1, 'b', `s`)|`items` = array(7)|`st` = named_struct('a', 1, 'B
 2 + 3 * 4 - 1|(2 + 3) * 4|1.10 + 2|-7 % 3|7 % -3|-7 div 2|1 / 3|2.0 / 3|1 = 1.0|'a' || 1|- `i`|-5 * `p`|NOT `i` = 1|`i` & 3|~ `i`
 """  # noqa: E501
 """Further expressions, separated by bars and lines."""
+
+REGULAR = [
+    "`s` RLIKE `rx`", "regexp(`s`, `rx`)", "regexp_like(`k`, `rx`)", "regexp_extract(`s`, `rx`, 0)",
+    "regexp_extract(`s`, `rx`)", "regexp_extract(`s`, `rx`, 2)", "regexp_replace(`s`, `rx`, '-')",
+    "regexp_replace(`s`, `rx`, '<$0>')", "regexp_replace(`s`, `rx`, '$1.')", "regexp_count(`s`, `rx`)",
+    "split(`s`, `rx`)", "split(`u`, ',')", r"`s` RLIKE '^\\d{4}-(\\d{2})'",
+    r"regexp_extract(`s`, '(\\d+)-(\\d+)', 2)", r"regexp_replace(`s`, '[^\\w]', '_')", "`s` NOT RLIKE 'a|b'",
+    r"'a\tb\'c\u0041\101\%'", r"concat(`s`, '\n')",
+]  # fmt: skip
+"""Regular expressions, which have bars themselves."""
+
+COLLECTIONS = """
+map('a', 1, 'b', `n`)|map(`i`, `s`)|map(1, 2.5, 2, 3)|map('a', 1, 'a', 2)|map(`k`, 1, 'b', 2)|map_keys(`mp`)|map_values(`mp`)|map_keys(map(1, 2))
+`mp`['a']|`mp`[`k`]|`mi`[1]|`mi`[`n`]|element_at(`mp`, 'b')|element_at(`mi`, `i`)|element_at(`items`, 1)|element_at(`items`, `n`)|element_at(`items`, -1)
+try_element_at(`items`, `n`)|try_element_at(`words`, 2)|try_element_at(`mp`, 'z')|map_contains_key(`mp`, 'a')|map_contains_key(`mi`, `n`)|size(`mp`)|cardinality(`mi`)
+map_from_arrays(array('a', 'b'), array(`i`, 1))|map_from_arrays(`words`, `items`)|array_contains(`items`, `i`)|array_contains(`words`, 'b')|array_contains(array(`d`, 1.0), `d`)
+transform(`items`, x -> x + 1)|transform(`items`, x -> x + `i`)|transform(`items`, (x, i) -> x * i)|transform(`words`, w -> upper(w))|transform(`items`, x -> NULL)
+transform(`words`, w -> w = 'a')|transform(`nested`, xs -> size(xs))|transform(`nested`, xs -> transform(xs, x -> x * 2))|transform(array(1, 2), x -> x / `i`)
+filter(`items`, x -> x IS NOT NULL)|filter(`items`, x -> x > `n`)|filter(`words`, (w, i) -> i > 0)|filter(`items`, x -> 10 / (x - 7) > 0)
+exists(`items`, x -> x > 2)|exists(`items`, x -> x IS NULL)|exists(`words`, w -> w = `k`)|forall(`items`, x -> x > 0)|exists(`items`, x -> 10 / (x - 7) > 0)
+aggregate(`items`, 0, (acc, x) -> acc + coalesce(x, 0))|aggregate(`items`, 0, (acc, x) -> acc + x)|reduce(`items`, `i`, (a, b) -> a + b, a -> a * 2)
+aggregate(`words`, '', (acc, w) -> concat(acc, w), acc -> length(acc))|aggregate(`items`, 0L, (acc, x) -> acc + x)|aggregate(`items`, 0, (acc, x) -> acc + 1L)
+get_json_object(`js`, '$.a')|get_json_object(`js`, '$.b.c')|get_json_object(`js`, '$.b.c[1]')|get_json_object(`js`, '$.b')|get_json_object(`js`, '$')|get_json_object(`js`, '$[0]')|get_json_object(`js`, '$.b[*]')
+"""  # noqa: E501
+"""Maps, lambdas and JSON."""
 
 TIME_EXPRESSIONS = """
 year(`t`)|quarter(`t`)|month(`t`)|day(`t`)|dayofmonth(`t`)|hour(`t`)|minute(`t`)|second(`t`)|dayofweek(`t`)|weekday(`t`)
@@ -227,6 +270,8 @@ def in_utc(kind: Any) -> pa.DataType:
         return pa.timestamp("us", tz="UTC")
     if pa.types.is_struct(kind):
         return pa.struct([(kind.field(i).name, in_utc(kind.field(i).type)) for i in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(in_utc(kind.key_type), in_utc(kind.item_type))
     return pa.list_(in_utc(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
@@ -320,7 +365,7 @@ def test_functions_have_the_values_and_types_of_spark(spark: SparkSession) -> No
     evaluated: set[str] = set()
     for zone, texts in ZONES.items():
         with session_zone(spark, zone):
-            fixed = {*list_items(OTHERS if zone == "UTC" else TIME_EXPRESSIONS)}
+            fixed = {*list_items(f"{OTHERS}{COLLECTIONS}" if zone == "UTC" else TIME_EXPRESSIONS), *REGULAR}
             share = [text for n, text in enumerate(texts) if IS_WHOLE or text in fixed or n % 40 == 0]
             with in_session(zone):
                 cells = {text: found for text in share if (found := local_cells(text, rows)) is not None}

@@ -17,13 +17,11 @@ from typing import Any, cast
 from watersmeet.catalog import OFFSETS, Sink, Source
 from watersmeet.errors import Refusal
 from watersmeet.formats.base import MALFORMED, DisplaySink, MemorySink, SinkFormat, SourceFormat, wrong_policy
+from watersmeet.formats.databases import Jdbc, PostgresSink
 from watersmeet.formats.debezium import Debezium
-from watersmeet.formats.delta import Delta, DeltaSink, DeltaSource
 from watersmeet.formats.files import Csv, FileSink, Json, NamedColumns, Parquet
-from watersmeet.formats.iceberg import IcebergSink, IcebergSource
-from watersmeet.formats.jdbc import Jdbc
 from watersmeet.formats.kafka import Kafka, KafkaSink
-from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.lakes import Delta, DeltaSink, DeltaSource, IcebergSink, IcebergSource
 from watersmeet.formats.records import KEY_FORMAT, VALUE_FORMAT, Feed, Records
 from watersmeet.schema import INTEGERS
 

@@ -32,24 +32,20 @@ from watersmeet.local.casts import (
     DATE,
     DOUBLE,
     INT,
-    INTEGERS,
     LONGEST,
     MONTHS,
     TEXT,
     TIME,
     Evaluator,
     Values,
-    as_argument,
-    by_value,
     cast,
     common_type,
     is_ansi_session,
-    letters_of,
-    map_values,
-    python_list,
 )
 from watersmeet.local.cells import NeedsSparkError
-from watersmeet.local.times import TIMES, text_of, windows_in_list, windows_of_times
+from watersmeet.local.collections import COLLECTIONS, field_of, lambda_functions
+from watersmeet.local.texts import TEXTS, read_string
+from watersmeet.local.times import TIMES, windows_in_list, windows_of_times
 from watersmeet.local.values import NUMBERS
 from watersmeet.logical.expressions import LISTED, Expr
 from watersmeet.operators.core.condition import compare
@@ -162,16 +158,7 @@ def _column(expr: Expr, rows: pa.Table) -> pa.Array:
         raise NeedsSparkError(expr.sql())
     column = rows.column(name).combine_chunks()
     column = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-    return reduce(_field, path, column)
-
-
-def _field(value: pa.Array, name: str) -> pa.Array:
-    if not pa.types.is_struct(value.type):
-        raise NeedsSparkError(f"`{name}` of {value.type}")
-    places = [i for i in range(value.type.num_fields) if value.type.field(i).name.lower() == name.lower()]
-    if len(places) != 1:
-        raise NeedsSparkError(f"`{name}` of {value.type}")
-    return pc.struct_field(value, places)
+    return reduce(field_of, path, column)
 
 
 def _repeat(value: pa.Scalar, rows: pa.Table) -> pa.Array:
@@ -194,6 +181,8 @@ def _constant(expr: Expr) -> pa.Scalar:
     if (months := _CALENDAR.fullmatch(expr.text) if expr.op == "other" else None) is not None:
         number = int(months[1] or months[2]) * {"month": 1, "quarter": 3, "year": 12}[months[3].lower()]
         return pa.scalar(pa.MonthDayNano([number, 0, 0]), MONTHS)
+    if expr.op == "other" and (text := read_string(expr.text)) is not None:
+        return pa.scalar(text)
     if expr.op != "literal":
         raise NeedsSparkError(expr.sql())
     if isinstance(value, float | int) and not isinstance(value, bool) and expr.text[-1:].lower() in _SUFFIXES:
@@ -341,94 +330,6 @@ def _is_truth(wanted: bool | None, expr: Expr, values: Values) -> pa.Array:
     return value.is_null() if wanted is None else pc.fill_null(pc.equal(value, wanted), False)
 
 
-def _part_of_text(text: str, position: int, length: int = 2**31 - 1) -> str:
-    start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
-    end = min(start + length, 2**31 - 1)
-    return text[max(start, 0) : max(end, 0)] if end > start else ""
-
-
-def _split_part(text: str, delimiter: str, number: int) -> str:
-    if number == 0:
-        raise ArithmeticError("split_part counts from 1")
-    parts = text.split(delimiter) if delimiter else [text]
-    place = number - 1 if number > 0 else len(parts) + number
-    return parts[place] if 0 <= place < len(parts) else ""
-
-
-def _pad(is_left: bool, text: str, length: int, pad: str = " ") -> str:
-    if length <= len(text) or not pad:
-        return text[: max(length, 0)]
-    if length > 10**6:
-        raise NeedsSparkError(f"a text of {length} characters")
-    filled = (pad * (length // len(pad) + 1))[: length - len(text)]
-    return filled + text if is_left else text + filled
-
-
-def _repeat_text(text: str, number: int) -> str:
-    if number * len(text) > 10**6:
-        raise NeedsSparkError(f"a text of {number * len(text)} characters")
-    return text * max(number, 0)
-
-
-def _like(is_folded: bool, text: str, pattern: str, escape: str = "\\") -> bool:
-    out, place = list[str](), 0
-    while place < len(pattern):
-        letter = pattern[place]
-        if letter == escape:
-            place += 1
-            if pattern[place : place + 1] not in ("_", "%", escape) or not pattern[place : place + 1]:
-                raise ArithmeticError(f"the pattern {pattern!r} has no character to escape")
-            out.append(re.escape(pattern[place]))
-        else:
-            out.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
-        place += 1
-    if is_folded and not (text.isascii() and pattern.isascii()):
-        raise NeedsSparkError("ILIKE of letters beyond ASCII")
-    return re.fullmatch("".join(out), text, re.DOTALL | (re.IGNORECASE if is_folded else 0)) is not None
-
-
-def _translate(text: str, letters: str, others: str) -> str:
-    table: dict[int, str] = {}
-    for place, letter in enumerate(letters):
-        table.setdefault(ord(letter), others[place : place + 1])
-    return text.translate(table)
-
-
-def _initcap(text: str) -> str:
-    if not text.isascii():
-        raise NeedsSparkError("initcap of letters beyond ASCII")
-    return " ".join(word[:1].upper() + word[1:].lower() for word in text.split(" "))
-
-
-def _trim_function(method: Callable[[str, str], str], expr: Expr, values: Values) -> pa.Array:
-    if len(expr.args) != 1:
-        raise NeedsSparkError(expr.sql())
-    return by_value(TEXT, lambda text: method(text, " "), TEXT)(expr, values)
-
-
-def _concat(expr: Expr, values: Values) -> pa.Array:
-    if not values or any(pa.types.is_nested(value.type) or pa.types.is_binary(value.type) for value in values):
-        raise NeedsSparkError(expr.sql())
-    texts = [python_list(as_argument(value, TEXT)) for value in values]
-    return pa.array([None if None in row else "".join(row) for row in zip(*texts, strict=True)], TEXT)
-
-
-def _concat_ws(expr: Expr, values: Values) -> pa.Array:
-    texts = [python_list(as_argument(value, TEXT)) for value in values]
-    joined = (
-        None if separator is None else separator.join(text for text in row if text is not None)
-        for separator, *row in zip(*texts, strict=True)
-    )
-    return pa.array(joined, TEXT)
-
-
-def _length(expr: Expr, values: Values) -> pa.Array:
-    (value,) = values
-    if pa.types.is_binary(value.type):
-        return map_values(len, INT, value)
-    return map_values(len, INT, as_argument(value, TEXT))
-
-
 def _cast(is_try: bool, expr: Expr, values: Values) -> pa.Array:
     if "COLLATE" in str(expr.value).upper() or re.match(r"(VAR)?CHAR\b", str(expr.value), re.IGNORECASE):
         raise NeedsSparkError(expr.sql())
@@ -446,73 +347,6 @@ def _cast_call(kind: pa.DataType, expr: Expr, values: Values) -> pa.Array:
     return cast(values[0], kind)
 
 
-def _array(expr: Expr, values: Values) -> pa.Array:
-    if not values:
-        raise NeedsSparkError(expr.sql())
-    kind = common_type(value.type for value in values)
-    if pa.types.is_null(kind):
-        raise NeedsSparkError(expr.sql())
-    number = len(values)
-    each = pa.concat_arrays([cast(value, kind) for value in values])
-    places = np.arange(len(values[0]) * number)
-    elements = each.take(pa.array(places % number * len(values[0]) + places // number))
-    return pa.ListArray.from_arrays(pa.array(np.arange(len(values[0]) + 1) * number, INT), elements)
-
-
-def _array_repeat(expr: Expr, values: Values) -> pa.Array:
-    value, numbers = values
-    if pa.types.is_null(value.type):
-        raise NeedsSparkError(expr.sql())
-    counts = np.maximum(as_argument(numbers, INT).fill_null(0).to_numpy(zero_copy_only=False), 0)
-    offsets: pa.Array = pa.array(np.append(0, np.cumsum(counts)), INT)
-    repeated = value.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
-    return pa.ListArray.from_arrays(offsets, repeated, mask=numbers.is_null())
-
-
-def _flatten(expr: Expr, values: Values) -> pa.Array:
-    (value,) = values
-    if not (pa.types.is_list(value.type) and pa.types.is_list(value.type.value_type)):
-        raise NeedsSparkError(expr.sql())
-    lists = python_list(value)
-    flat = [
-        None if outer is None or None in outer else [element for inner in outer for element in inner] for outer in lists
-    ]
-    return pa.array(flat, value.type.value_type)
-
-
-def _element(expr: Expr, values: Values) -> pa.Array:
-    """``array[index]``, from 0, which fails beyond the array, and ``get(array, index)``, which is NULL there."""
-    value, index = values
-    if not pa.types.is_list(value.type) or index.type not in INTEGERS:
-        raise NeedsSparkError(expr.sql())
-    places = np.full(len(values[0]), -1)
-    offsets = value.offsets.to_numpy()
-    for row, (number, is_valid) in enumerate(zip(index.to_pylist(), value.is_valid().to_pylist(), strict=True)):
-        if number is not None and is_valid:
-            if 0 <= number < offsets[row + 1] - offsets[row]:
-                places[row] = offsets[row] + number
-            elif expr.text == "[]":
-                raise ArithmeticError(f"{expr.sql()}: the array has no element {number}")
-    return value.values.take(pa.array(places, mask=places < 0))
-
-
-def _size(expr: Expr, values: Values) -> pa.Array:
-    (value,) = values
-    if not pa.types.is_list(value.type):
-        raise NeedsSparkError(expr.sql())
-    return pc.list_value_length(value)
-
-
-def _struct(expr: Expr, values: Values) -> pa.Array:
-    """``struct(x AS a)`` and ``named_struct('a', x)``."""
-    if expr.text.lower() == "named_struct":
-        return pa.StructArray.from_arrays(values[1::2], names=[text_of(arg) for arg in expr.args[::2]])
-    names = [str(arg.value) if arg.text == "as" else "" for arg in expr.args]
-    if "" in names:
-        raise NeedsSparkError(expr.sql())
-    return pa.StructArray.from_arrays(values, names=names)
-
-
 CHOICES: Mapping[str, Callable[[Expr, pa.Table], pa.Array]] = {
     "column": _column,
     "and": partial(_logic, False),
@@ -526,6 +360,7 @@ CHOICES: Mapping[str, Callable[[Expr, pa.Table], pa.Array]] = {
     "nullif": _nullif,
     "window": _window,
     "session_window": _window,
+    **lambda_functions(evaluate),
 }
 """Evaluators of an expression over rows, by its operator, or the name of its call in small letters."""
 
@@ -533,6 +368,8 @@ CHOICES: Mapping[str, Callable[[Expr, pa.Table], pa.Array]] = {
 FUNCTIONS: Mapping[str, Evaluator] = {
     **NUMBERS,
     **TIMES,
+    **TEXTS,
+    **COLLECTIONS,
     "not": _not,
     "is_null": lambda expr, values: pc.is_null(values[0]),
     "isnull": lambda expr, values: pc.is_null(values[0]),
@@ -556,54 +393,5 @@ FUNCTIONS: Mapping[str, Evaluator] = {
     "to_timestamp": partial(_cast_call, TIME),
     "timestamp_ltz": partial(_cast_call, TIME),
     "timestamp_ntz": partial(_cast_call, pa.timestamp("us")),
-    # texts
-    "||": _concat,
-    "concat": _concat,
-    "concat_ws": _concat_ws,
-    "length": _length,
-    "char_length": _length,
-    "character_length": _length,
-    "len": _length,
-    "upper": by_value(TEXT, lambda text: letters_of(text).upper(), TEXT),
-    "ucase": by_value(TEXT, lambda text: letters_of(text).upper(), TEXT),
-    "lower": by_value(TEXT, lambda text: letters_of(text).lower(), TEXT),
-    "lcase": by_value(TEXT, lambda text: letters_of(text).lower(), TEXT),
-    "initcap": by_value(TEXT, _initcap, TEXT),
-    "trim": partial(_trim_function, str.strip),
-    "ltrim": partial(_trim_function, str.lstrip),
-    "rtrim": partial(_trim_function, str.rstrip),
-    "substring": by_value(TEXT, _part_of_text, TEXT, INT, INT, optional=1),
-    "substr": by_value(TEXT, _part_of_text, TEXT, INT, INT, optional=1),
-    "left": by_value(TEXT, lambda text, number: text[: max(number, 0)], TEXT, INT),
-    "right": by_value(TEXT, lambda text, number: _part_of_text(text, -number) if number > 0 else "", TEXT, INT),
-    "replace": by_value(
-        TEXT, lambda text, part, new="": text.replace(part, new) if part else text, TEXT, TEXT, TEXT, optional=1
-    ),
-    "translate": by_value(TEXT, _translate, TEXT, TEXT, TEXT),
-    "split_part": by_value(TEXT, _split_part, TEXT, TEXT, INT),
-    "lpad": by_value(TEXT, partial(_pad, True), TEXT, INT, TEXT, optional=1),
-    "rpad": by_value(TEXT, partial(_pad, False), TEXT, INT, TEXT, optional=1),
-    "repeat": by_value(TEXT, _repeat_text, TEXT, INT),
-    "reverse": by_value(TEXT, lambda text: text[::-1], TEXT),
-    "startswith": by_value(BOOLEAN, str.startswith, TEXT, TEXT),
-    "endswith": by_value(BOOLEAN, str.endswith, TEXT, TEXT),
-    "contains": by_value(BOOLEAN, str.__contains__, TEXT, TEXT),
-    "instr": by_value(INT, lambda text, part: text.find(part) + 1, TEXT, TEXT),
-    "locate": by_value(INT, lambda part, text: text.find(part) + 1, TEXT, TEXT),
-    "position": by_value(INT, lambda part, text: text.find(part) + 1, TEXT, TEXT),
-    "like": by_value(BOOLEAN, partial(_like, False), TEXT, TEXT, TEXT, optional=1),
-    "ilike": by_value(BOOLEAN, partial(_like, True), TEXT, TEXT, TEXT, optional=1),
-    # arrays and structs
-    ".": lambda expr, values: _field(values[0], str(expr.value)),
-    "[]": _element,
-    "get": _element,
-    "array": _array,
-    "array_repeat": _array_repeat,
-    "flatten": _flatten,
-    "size": _size,
-    "cardinality": _size,
-    "struct": _struct,
-    "named_struct": _struct,
-    "as": lambda expr, values: values[0],
 }
 """Evaluators of a call or an operator, by its name in small letters."""

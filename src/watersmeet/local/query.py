@@ -309,6 +309,7 @@ def _project_view(plan: ViewPlan, frame: LocalFrame) -> LocalFrame:
             else value_of(output.expr, frame.live_rows).take(positions)
         )
         columns[name] = whole
+    columns |= {name: frame.rows.column(name) for name in plan.late}
     extra = {
         name: frame.rows.column(name) for name in (PART, WEIGHT, OP, ROW, PARTITION) if name in frame.rows.column_names
     }

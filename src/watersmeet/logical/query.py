@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from watersmeet.catalog import NOWHERE, Amount, Span
-from watersmeet.logical.expressions import COMPARISONS, GROUP, RANKS, Expr, Reference, WindowCall
+from watersmeet.logical.expressions import COMPARISONS, GROUP, RANKS, SORTS, Expr, Reference, WindowCall
 from watersmeet.logical.nodes import REPEATED_ROWS, SETS, ResultKind, SideOutput
 from watersmeet.logical.relation import (
     BY_TIME,
@@ -20,10 +20,13 @@ from watersmeet.logical.relation import (
     AnalyzedLeaf,
     AnalyzedRelation,
     AnalyzedScan,
+    AnalyzedUnion,
     AnalyzedView,
     StateBound,
     TimeColumn,
+    joins,
     leaves,
+    views,
 )
 from watersmeet.logical.words import expression_in_words, sources_by_alias, word
 from watersmeet.operators.core.aggregates import function_of, is_aggregate, needs_all_rows
@@ -96,6 +99,10 @@ class AnalyzedSortKey:
     descending: bool
     nulls_last: bool
 
+    def __str__(self) -> str:
+        """The key as ORDER BY has it."""
+        return f"{expression_in_words(self.shown)} {SORTS[self.descending, self.nulls_last]}".rstrip()
+
 
 TOP, RANK = "#top", "#rank"
 RANK_COLUMN = Expr("column", text=RANK, refs=(Reference((TOP, RANK), 0, len(RANK), TOP, RANK),))
@@ -159,21 +166,34 @@ class AnalyzedOver(AnalyzedTop):
     below: AnalyzedOver | None = None
 
     @property
-    def source_calls(self) -> Mapping[str, Expr]:
-        """Its functions and those of all other partitions, as they were written, by their columns."""
-        shown = dict[str, Expr]() if self.below is None else dict(self.below.source_calls)
-        by = tuple(key.shown for key in self.by)
-        for function in self.functions:
-            parts = WindowCall.of(function.expr)
-            keys = zip(parts.order, self.order, strict=True)
-            order = tuple(replace(key, args=(own.shown,)) for key, own in keys)
-            shown[f"{TOP}.{function.name}"] = replace(parts, by=by, order=order).as_expr(function.expr.span)
-        return shown
+    def stages(self) -> tuple[AnalyzedOver, ...]:
+        """All windows of the query up to this one, the first to be computed first."""
+        return (*(() if self.below is None else self.below.stages), self)
 
     @property
     def all_functions(self) -> tuple[Output, ...]:
-        """Its functions, and those of all other partitions."""
-        return (*(() if self.below is None else self.below.all_functions), *self.functions)
+        """The functions of all windows."""
+        return tuple(function for stage in self.stages for function in stage.functions)
+
+    @property
+    def words(self) -> str:
+        """The window, such as ``OVER (PARTITION BY k ORDER BY t)``."""
+        clauses = (("PARTITION BY", self.by), ("ORDER BY", self.order))
+        inside = " ".join(f"{name} {', '.join(map(str, keys))}" for name, keys in clauses if keys)
+        return f"OVER ({inside})"
+
+    @property
+    def source_calls(self) -> Mapping[str, Expr]:
+        """The functions of all windows, as they were written, by their columns."""
+        shown = dict[str, Expr]()
+        for stage in self.stages:
+            by = tuple(key.shown for key in stage.by)
+            for function in stage.functions:
+                parts = WindowCall.of(function.expr)
+                keys = zip(parts.order, stage.order, strict=True)
+                order = tuple(replace(key, args=(own.shown,)) for key, own in keys)
+                shown[f"{TOP}.{function.name}"] = replace(parts, by=by, order=order).as_expr(function.expr.span)
+        return shown
 
     @property
     def family(self) -> str:
@@ -449,6 +469,31 @@ def _column_types(relation: AnalyzedRelation) -> _Types:
     return types | {field.name.lower(): field.type for field in extra}
 
 
+def can_have_late_rows(relation: AnalyzedRelation) -> bool:
+    """Whether rows can be late: only those of a source, since watermarks of joins never overtake their rows."""
+    if isinstance(relation, AnalyzedView):
+        query = relation.query
+        return query.group is None and query.top is None and can_have_late_rows(query.relation)
+    if relation.passthrough_input is not None:
+        return can_have_late_rows(relation.passthrough_input)
+    if isinstance(relation, AnalyzedUnion):
+        return all(can_have_late_rows(side) for side in relation.sides)
+    return isinstance(relation, AnalyzedScan)
+
+
+def shows_late_rows(relation: AnalyzedRelation, top: AnalyzedTop | None) -> bool:
+    """Whether a part of a query over a relation has a side output for the rows that are late for it."""
+    if shows_own_late_rows(relation, top) or any(join.has_late_rows for join in joins(relation)):
+        return True
+    return any(shows_late_rows(view.query.relation, view.query.top) for view in views(relation))
+
+
+def shows_own_late_rows(relation: AnalyzedRelation, top: AnalyzedTop | None) -> bool:
+    """Whether the last stage of a query has that side output: a deduplication, or window functions."""
+    is_by_time = top is not None and (top.within is not None or isinstance(top, AnalyzedOver))
+    return is_by_time and relation.result == "stream" and can_have_late_rows(relation)
+
+
 _BY = {"time": "time", "ends": "the end time in each row", "keys": "the number of keys", "limit": "a limit"}
 
 
@@ -458,11 +503,8 @@ def bounds_of(query: AnalyzedQuery) -> tuple[StateBound, ...]:
     if query.group is not None:
         bounds += _group_bounds(query, query.group)
     elif query.top is not None:
-        below = query.top
-        while isinstance(below, AnalyzedOver) and below.below is not None:
-            bounds.append(_top_bound(query.relation.result == "table", below))
-            below = below.below
-        bounds.append(_top_bound(query.relation.result == "table", below))
+        stages = query.top.stages if isinstance(query.top, AnalyzedOver) else (query.top,)
+        bounds += [_top_bound(query.relation.result == "table", stage) for stage in stages]
     elif query.result == "table" and query.relation.result == "stream":
         bounds.append(per_key([expand_group(expr, query.group) for expr in query.key]))
     return tuple(dict.fromkeys(bounds))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from watersmeet.logical.passes import FamilyAnalysis
+    from watersmeet.operators.core.identity import Identity
     from watersmeet.operators.explainer import FamilyTracer, Forecaster, JoinExplainer, StageExplainer
     from watersmeet.operators.state.state_schema import StateSchema
     from watersmeet.parser import Grammar
@@ -80,7 +81,7 @@ class JoinFamily(_StatefulFamily):
 
 @dataclass(frozen=True)
 class StageFamily(_StatefulFamily):
-    """A stateful stage behind the relation of a query, whose result is a changelog; its parts are those of a family."""
+    """A stateful stage behind the relation of a query; its parts are those of a family."""
 
     may_change: bool = False
 
@@ -141,10 +142,14 @@ def change_rules() -> Mapping[str, ChangeRule]:
     }
 
 
-def table_operators() -> frozenset[str]:
-    """The operators, by their names in identities, whose results are tables."""
-    families = [family for family in OPERATORS.values() if isinstance(family, StageFamily) or family.gives_tables]
-    return frozenset(name for family in families for name in family.state_schema.names)
+def gives_table(operator: Identity) -> bool:
+    """Whether the result of an operator with this identity is a table.
+
+    >>> gives_table({"family": "top"}), gives_table({"family": "top", "emit": "final"}), gives_table({"family": "sync"})
+    (True, False, False)
+    """
+    family = _family_of(operator["family"])
+    return not family.state_schema.gives_stream(operator) if isinstance(family, StageFamily) else family.gives_tables
 
 
 def state_schema_of(name: str) -> StateSchema:
@@ -153,4 +158,8 @@ def state_schema_of(name: str) -> StateSchema:
     >>> state_schema_of("merge").names
     ('merge', 'block-nested')
     """
-    return next(family.state_schema for family in OPERATORS.values() if name in family.state_schema.names)
+    return _family_of(name).state_schema
+
+
+def _family_of(name: str) -> JoinFamily | StageFamily:
+    return next(family for family in OPERATORS.values() if name in family.state_schema.names)

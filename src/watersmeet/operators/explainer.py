@@ -112,8 +112,8 @@ def explainer(families: Families, join: AnalyzedJoin) -> JoinExplainer[Any]:
     return join_explainer
 
 
-Inputs = Literal["sides", "inputs", "parts", "input"]
-"""The name of the inputs of a block: ``sides`` are left and right."""
+Inputs = Literal["sides", "inputs", "parts", "input", "stage"]
+"""The name of the inputs of a block: ``sides`` are left and right; of a ``stage`` the last of several has all data."""
 
 
 By = Literal["time", "keys", "number", "unknown"]

@@ -300,7 +300,7 @@ def _read_structure(cursor: Cursor) -> Expr | None:
     while not cursor.take(")"):
         if args and not cursor.take(","):
             break
-        args.append(read_or(cursor))
+        args.append(_read_lambda(cursor) or read_or(cursor))
         word = cursor.peek().word
         if word == "FROM" and name == "extract" and len(args) == 1:
             cursor.skip(1)
@@ -318,6 +318,20 @@ def _read_structure(cursor: Cursor) -> Expr | None:
     if name in _WITH_UNIT and len(args) == _WITH_UNIT[name] and args[0].op == "column":
         args[0] = Expr("literal", text=args[0].text, value=args[0].text)
     return Expr("call", tuple(args), name, span=cursor.span_from(first))
+
+
+def _read_lambda(cursor: Cursor) -> Expr | None:
+    """``x -> x + 1`` or ``(x, i) -> x > i`` as a call of its body, whose value names the variables; None: no lambda."""
+    first, names = cursor.position, list[str]()
+    is_list = cursor.take("(")
+    while cursor.peek().is_name:
+        names.append(cursor.next().value)
+        if not is_list or not cursor.take(","):
+            break
+    if not names or (is_list and not cursor.take(")")) or not cursor.take("->"):
+        cursor.position = first
+        return None
+    return Expr("call", (read_or(cursor),), "->", value=",".join(names), span=cursor.span_from(first))
 
 
 _WITH_UNIT = {

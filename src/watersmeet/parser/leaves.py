@@ -141,8 +141,28 @@ def _name(cursor: Cursor) -> Expr:
         cursor.next()
         skip_brackets(cursor)
     if cursor.at("OVER"):
-        raise cursor.refuse_unsupported("A window function of this kind", OVER_HINT)
+        hint = _OTHER_RANKS.get(parts[-1].lower())
+        what = "A window function of this kind" if hint is None else f"{parts[-1].lower()}() OVER"
+        raise cursor.refuse_unsupported(what, hint or OVER_HINT)
     return text_leaf(cursor, first)
+
+
+_OTHER_RANKS = {
+    "ntile": (
+        "number the rows, `ROW_NUMBER() OVER (PARTITION BY k ORDER BY x)`, and over a table count them, `count(*) OVER "
+        "(PARTITION BY k)`: both say which part a row is in."
+    ),
+    "percent_rank": (
+        "over a table, write `coalesce(try_divide(RANK() OVER (PARTITION BY k ORDER BY x) - 1, "
+        "count(*) OVER (PARTITION BY k) - 1), 0)`."
+    ),
+    "cume_dist": "over a table, write `count(*) OVER (PARTITION BY k ORDER BY x) / count(*) OVER (PARTITION BY k)`.",
+    "nth_value": (
+        "number the rows in a subquery, `ROW_NUMBER() OVER (PARTITION BY k ORDER BY t) AS n`, and write "
+        "`max(x) FILTER (WHERE n = 2) OVER (PARTITION BY k ORDER BY t)` around it."
+    ),
+}
+"""Functions of other systems by name, and what gives their values."""
 
 
 def _skip_case(cursor: Cursor) -> bool:

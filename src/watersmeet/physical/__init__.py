@@ -14,7 +14,7 @@ from watersmeet.catalog import Source
 from watersmeet.logical.expressions import ARITHMETIC, COMPARISONS, Expr, finality_column
 from watersmeet.logical.nodes import Script
 from watersmeet.logical.passes.settings import DEPRECATED_SETTINGS, OPERATOR_CHAINING
-from watersmeet.logical.query import AnalyzedQuery, Output
+from watersmeet.logical.query import AnalyzedQuery, Output, can_have_late_rows
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
@@ -189,7 +189,10 @@ class _Planner:
         for stage in self.stages:
             if stage.applies(query):
                 view, shown = stage.rows(query, outputs)
-                return _Body(stage.plan(query, view, self.view(view), self.types), (), shown)
+                rows = self.view(view)
+                is_shown = self.late == "side_output" and stage.shows_late and view.result == "stream"
+                rows = _with_late_columns(rows) if is_shown and can_have_late_rows(view) else rows
+                return _Body(stage.plan(query, view, rows, self.types), (), shown)
         needed = columns_in([*query.where, *(output.expr for output in outputs)])
         if query.ports_into:
             needed |= frozenset(column for leaf in leaves(query.relation) for column in all_columns(leaf))
@@ -285,24 +288,20 @@ class _Planner:
         relation = join.inputs[number]
         plan = self.plan(relation, inside, travel)
         shown = tuple(column for column in plan.frame_columns if column in needed)
-        late = late_columns(plan) if self.late == "side_output" and _can_have_late_rows(relation) else ()
+        late = late_columns(plan) if self.late == "side_output" and can_have_late_rows(relation) else ()
         return PortPlan(
             plan, shown, lags=lags_of(relation), times=times_of(relation), aliases=frozenset(relation.aliases),
             needed=shown, idle=idle_of(relation), late=late,
         )  # fmt: skip
 
 
-def _can_have_late_rows(relation: AnalyzedRelation) -> bool:
-    """Only rows of a source can be late: a join's watermarks never overtake its rows."""
-    if isinstance(relation, AnalyzedView):
-        return (
-            relation.query.group is None and relation.query.top is None and _can_have_late_rows(relation.query.relation)
-        )
-    if relation.passthrough_input is not None:
-        return _can_have_late_rows(relation.passthrough_input)
-    if isinstance(relation, AnalyzedUnion):
-        return all(_can_have_late_rows(side) for side in relation.sides)
-    return isinstance(relation, AnalyzedScan)
+def _with_late_columns(view: ViewPlan) -> ViewPlan:
+    """A view with the columns that late rows of its relation show; a subquery without a name shows those in it."""
+    below = view.input
+    if isinstance(below, ViewPlan) and below.alias.startswith("#"):
+        below = _with_late_columns(below)
+        return replace(view, input=below, late=below.late)
+    return replace(view, late=late_columns(below))
 
 
 def _columns_read(join: AnalyzedJoin) -> frozenset[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, cast
@@ -267,6 +267,38 @@ def _aggregates(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) 
     return f"`{name}` was not aggregated, now it is" if new else f"`{name}` was aggregated, now it is not"
 
 
+def _functions(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
+    gone, new = _split_change(change)
+    query, stage = (now if new else was), int(change.after("stages"))
+    function = frame_function_in_words((new or gone)[0], query, query.identity["stages"][stage]["operator"])
+    return f"{function} was not computed, now it is" if new else f"{function} was computed, now it is not"
+
+
+def frame_function_in_words(function: Sequence[str], query: NamedIdentity, operator: Data) -> str:
+    """A window function of an identity, with its frame."""
+    name, *columns, frame = function
+    unit, reach, _, end = (*frame.split(), "", "")[:4]
+    time = "".join(operator["ports"][0].get("time", ""))
+
+    def amount(text: str) -> str:
+        if not text.lstrip("-").isdecimal():
+            return text.upper()
+        return query.amount(abs(int(text)), time) if unit == "range" else str(abs(int(text)))
+
+    args = [query.name(column)[1:-1] for column in columns]
+    if name.startswith(("lag", "lead")):
+        return f"`{name}({', '.join([*args[:1], reach, *args[1:]])})`"
+    behind = "FOLLOWING" if end == "unbounded" or end[:1].isdecimal() else "PRECEDING"
+    upto = f" to {amount(end)} {behind}" if end else ""
+    return f"`{name}({', '.join(args)})` in {unit.upper()} {amount(reach)} PRECEDING{upto}"
+
+
+def _wait(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
+    time = now.identity["stages"][int(change.after("stages"))]["operator"]["ports"][0]["time"]
+    before, after = was.amount(change.was or 0, time), now.amount(change.now or 0, time)
+    return f"the bound of LEAD was {before}, now it is {after}"
+
+
 def _window(change: IdentityChange, was: NamedIdentity, now: NamedIdentity) -> str:
     stage, port = int(change.after("stages")), int(change.after("windows"))
     side = now.alias(str(now.identity["stages"][stage]["ports"][port]["reads"][0]))
@@ -345,6 +377,8 @@ PHRASES: Mapping[str, Phrase] = {
     "on": _parts("condition"),
     "ways": _parts("step"),
     "aggregates": _aggregates,
+    "functions": _functions,
+    "wait": _wait,
     "clocks": _clocks,
     "columns": _type,
     "stored": _columns_stored,
@@ -454,11 +488,11 @@ def classify_edit(
     now: NamedIdentity,
     families: Mapping[str, ChangeRule],
     watermarks: Sequence[WatermarkValues] | None = None,
-    tables: Collection[str] = (),
+    gives_table: Callable[[Identity], bool] = lambda operator: False,
 ) -> Edit:
     """Classify an edit; ``families`` by their names in identities, ``watermarks`` by stage, if they were read.
 
-    ``tables``: the operators whose results are tables.
+    ``gives_table``: whether the result of an operator is a table.
     """
     changes = changes_of(was, now)
     effects: list[ChangeEffect] = []
@@ -498,7 +532,7 @@ def classify_edit(
     if dropped and not inside:
         refused += dropped
     if refused:
-        kind: EditKind = "rebuilt" if _can_be_rebuilt(was, now, tables) else "refused"
+        kind: EditKind = "rebuilt" if _can_be_rebuilt(was, now, gives_table) else "refused"
         return Edit(kind, difference=describe_first(refused, was, now))
     return Edit("continued", tuple(dict.fromkeys(effects))) if changes or effects else Edit("free")
 
@@ -516,7 +550,7 @@ def _is_new_lag(change: IdentityChange) -> bool:
 _LAG = ("stages", 0, "ports", 0, "lags", "column")
 
 
-def _can_be_rebuilt(was: NamedIdentity, now: NamedIdentity, tables: Collection[str]) -> bool:
+def _can_be_rebuilt(was: NamedIdentity, now: NamedIdentity, gives_table: Callable[[Identity], bool]) -> bool:
     """Whether the rows that the query has read are those that the new one would have read.
 
     Sources are as they were, or some were added, or some were removed. A result that is a table does not qualify: the
@@ -527,8 +561,8 @@ def _can_be_rebuilt(was: NamedIdentity, now: NamedIdentity, tables: Collection[s
         for query in (was, now)
     )
     is_same = before <= after or after <= before
-    stages = now.identity["stages"]
-    is_table = bool(stages) and stages[-1]["operator"]["family"] in tables
+    last = [query.identity["stages"][-1]["operator"] for query in (was, now) if query.identity["stages"]]
+    is_table = any(map(gives_table, last))
     is_rescaled = {**was.identity, "shards": 0} == {**now.identity, "shards": 0}
     return is_same and not is_table and not is_rescaled
 

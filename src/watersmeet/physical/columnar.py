@@ -194,6 +194,7 @@ def _view_path(view: ViewPlan, below: ColumnarPath, type_of: TypeOf) -> Columnar
         if shown is None:
             return None
         columns.append((name, shown))
+    columns += ((name, ColumnRef(name)) for name in view.late)
     return None if view.filters else below.then(Projection(tuple(columns), view.watermarks))
 
 

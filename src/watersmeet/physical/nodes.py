@@ -159,7 +159,7 @@ class ViewPlan(PlanNode):
     """A query as an input: its relation, what of its WHERE is left, and the columns that are asked for.
 
     ``filters`` are conditions over its own columns; ``watermarks`` says what the watermarks of its joins are called
-    behind it.
+    behind it. ``late``: columns of the relation that go along under their own names, for late rows to show.
     """
 
     alias: str
@@ -168,16 +168,17 @@ class ViewPlan(PlanNode):
     outputs: tuple[Output, ...]
     filters: tuple[Expr, ...] = ()
     watermarks: tuple[tuple[str, str], ...] = ()
+    late: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of its frame."""
+        """The columns that are asked for."""
         return tuple(f"{self.alias}.{output.name}" for output in self.outputs)
 
     @property
     def frame_columns(self) -> tuple[str, ...]:
-        """The columns that are asked for."""
-        return self.columns
+        """The columns of its frame."""
+        return (*self.columns, *self.late)
 
     @property
     def children(self) -> tuple[RelationPlan, ...]:
@@ -567,12 +568,14 @@ class StagePlanner:
     - ``rows``: what it reads of the query, as a view, and how the columns that must be shown are made of its result
     - ``plan``: its plan over the rows of that view
     - ``table``: the plan of a source whose upserts it makes changes, if it is what does that
+    - ``shows_late``: late rows of a stream may go to a side output
     """
 
     applies: Callable[[AnalyzedQuery], bool]
     rows: Callable[[AnalyzedQuery, tuple[Output, ...]], tuple[AnalyzedView, tuple[Output, ...]]]
     plan: Callable[[AnalyzedQuery, AnalyzedView, ViewPlan, Types], JoinPlan]
     table: Callable[[AnalyzedScan, ScanPlan, Types], JoinPlan] | None = None
+    shows_late: bool = False
 
 
 class Plannable(Protocol):

@@ -61,3 +61,33 @@ def test_late_rows_have_columns_of_their_own(refusals_of):
     query = "INSERT INTO out SELECT STREAM l.k FROM l JOIN r WITHIN 5 ON l.k = r.k LATE INTO late;"
     [refusal] = refusals_of(STREAMS + sinks + query)
     assert refusal.condition == "WRONG_OUTPUT"
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        ("l.k FROM l", "LATE INTO without a join of streams, deduplication or window functions"),
+        (
+            "window(h.at, '1 hour').end AS until, count(*) AS n FROM h GROUP BY window(h.at, '1 hour')",
+            "LATE INTO of groups",
+        ),
+        ("g.n, lag(g.n) OVER (ORDER BY g.until) AS m FROM g", "LATE INTO of groups"),
+        ("l.k, lag(l.v) OVER (ORDER BY l.t) AS v FROM l", None),
+        ("DISTINCT l.k FROM l WITHIN 5", None),
+        ("j.k FROM j", None),
+        ("j.k, lag(j.k) OVER (ORDER BY j.t) AS m FROM j", None),
+    ],
+)
+def test_late_rows_have_an_output_where_they_are_not_only_counted(refusals_of, analyze_sql, query, what):
+    sql = (
+        f"{STREAMS} CREATE STREAM h (at TIMESTAMP, WATERMARK FOR at AS at);"
+        "CREATE SINK out USING json OPTIONS (path 'x'); CREATE SINK late USING json OPTIONS (path 'y');"
+        "CREATE VIEW j AS SELECT STREAM l.k, l.t FROM l JOIN r WITHIN 5 ON l.k = r.k;"
+        "CREATE VIEW g AS SELECT STREAM window(h.at, '1 hour').end AS until, count(*) AS n FROM h"
+        "  GROUP BY window(h.at, '1 hour');"
+        f"INSERT INTO out SELECT STREAM {query} LATE INTO late;"
+    )
+    if what is None:
+        assert analyze_sql(sql).late_into == "late"
+    else:
+        assert [refusal.message for refusal in refusals_of(sql)] == [f"{what} is not supported."]

@@ -24,7 +24,10 @@ def test_deduplication_equals_its_definition_in_every_batch(data: st.DataObject)
     by = data.draw(st.sampled_from(((), ("s",), ("s", "x"))))
     position = data.draw(st.sampled_from((None, "#position")))
     order = data.draw(st.sampled_from(("arrival", "time")))
-    first = DeduplicateOperator(("s", "x", "a"), by, "a", within, order, None, position, ("t",), True)
+    columns = ("s", "x", "a")
+    first = DeduplicateOperator(
+        columns, by, "a", within, order, True, position=position, outputs=("t",), late=("a", "x")
+    )
     store, reference = MemoryStore(), DeduplicateReference(first)
     marks = [data.draw(st.sampled_from((None, -1, 0, 2, 5))) for _ in range(data.draw(st.integers(1, 6)))]
     for mark in [*marks, END_OF_INPUT, None]:
@@ -44,6 +47,8 @@ def test_deduplication_equals_its_definition_in_every_batch(data: st.DataObject)
         assert row_texts(found) == row_texts(Counter(step.rows))
         repeated = [tuple(row.values()) for _, part in emission.unmatched for row in part.to_pylist()]
         assert sorted(map(repr, repeated)) == sorted(repr(row) for _, row in step.unmatched)
+        late = [tuple(row.values())[:2] for _, part in emission.late for row in part.to_pylist()]
+        assert sorted(map(repr, late)) == sorted(repr((row["a"], row["x"])) for _, row in step.late)
         report = emission.report
         assert (report.late, report.watermarks) == ((len(step.late),), step.watermarks)
     assert report.state == (0,)

@@ -94,7 +94,7 @@ def operators(draw: st.DrawFn) -> OverOperator:
     wait = draw(st.sampled_from((0, 1, 3))) if any(f.kind == "lead" for f in many) else 0
     by = draw(st.sampled_from(((), ("k",), ("k", "s"))))
     position = draw(st.sampled_from((None, "#position")))
-    return OverOperator(("k", "t", "i"), many, by, "t", wait, None, position, ("t",))
+    return OverOperator(("k", "t", "i"), by, "t", many, wait, position=position, outputs=("t",), late=("t", "s"))
 
 
 def rows_of(tables: tuple[pa.Table, ...]) -> list[tuple[Any, ...]]:
@@ -122,9 +122,60 @@ def test_window_functions_equal_their_definition_in_every_batch(data: st.DataObj
         emission = over.step(store, {0: given_} if rows else {}, watermarks)
         step = reference.step({0: given_.to_pylist()}, watermarks)
         assert row_texts(rows_of(emission.rows)) == row_texts(step.rows)
+        late = [table.select(["t", "s"]) for _, table in emission.late]
+        assert row_texts(rows_of(tuple(late))) == row_texts([(row["t"], row["s"]) for _, row in step.late])
         report = emission.report
         assert (report.late, report.watermarks) == ((len(step.late),), step.watermarks)
     assert report.state == (0,)
+
+
+@pytest.mark.parametrize("wait", [0, 3])
+def test_a_range_reaches_back_from_rows_that_wait_for_lead(wait: int) -> None:
+    functions = (FrameFunction("count", (), "n", "range", 5), FrameFunction("lead", ("t",), "next", "rows", 1))
+    over, store = OverOperator(("t",), ("k",), "t", functions, wait), MemoryStore()
+    rows = [[{"k": 1.0, "t": time} for time in times] for times in ((0, 5), (8,), ())]
+    found = [
+        over.step(store, {0: table(batch)} if batch else {}, {"t": 6 + 3 * n}).rows for n, batch in enumerate(rows)
+    ]
+    expected = [(0, 1, None), (5, 2, 8 if wait else None), (8, 2, None)]
+    assert [row for tables in found for row in rows_of(tables)] == expected
+
+
+@quick
+@given(st.data())
+def test_a_changed_query_continues_with_the_rows_that_its_functions_need(data: st.DataObject) -> None:
+    before = replace(data.draw(operators()), columns=("k", "t", *COLUMNS))
+    others = tuple(data.draw(functions(number)) for number in range(10, 14))
+    stay = tuple(function for function in before.functions if data.draw(st.booleans()))
+    chosen = (*stay, *(function for function in others if before.keeps_rows_for(function)))
+    after = replace(before, functions=chosen, columns=("k", "t"))
+    store, reference = MemoryStore(), OverReference(after)
+    batches = data.draw(
+        st.lists(st.tuples(st.lists(ROWS, max_size=6), st.sampled_from((None, 1, 3, 5, 8))), max_size=6)
+    )
+    change = data.draw(st.integers(min(1, len(batches)), len(batches)))
+    for number, (rows, mark) in enumerate([*batches, ([], END_OF_INPUT)]):
+        rows = [{**row, "t": data.draw(st.sampled_from((None, 0, 1, 2, 3, 4, 6, 8)))} for row in rows]
+        given_ = table([{**row, "#position": place} for place, row in enumerate(rows)])
+        over, watermarks = (before if number < change else after), {} if mark is None else {"t": mark}
+        emission = over.step(store, {0: given_} if rows else {}, watermarks)
+        step = reference.step({0: given_.to_pylist()}, watermarks)
+        if number >= change:
+            assert row_texts(rows_of(emission.rows)) == row_texts(step.rows)
+
+
+def test_another_bound_of_lead_neither_loses_rows_nor_moves_the_watermark_back() -> None:
+    lead = FrameFunction("lead", ("t",), "next", "rows", 1)
+    short = OverOperator(("t",), (), "t", (lead,), 1, outputs=("t",))
+    long, store = replace(short, wait=5), MemoryStore()
+    found, marks = list[tuple[Any, ...]](), list[int]()
+    batches = [(short, [1, 2, 4], 5), (long, [6], 7), (long, [9], 10), (short, [11], 12), (short, [], END_OF_INPUT)]
+    for over, times, mark in batches:
+        emission = over.step(store, {0: table([{"t": time} for time in times])} if times else {}, {"t": mark})
+        found += rows_of(emission.rows)
+        marks.append(emission.report.watermarks["t"])
+    assert found == [(1, 2), (2, None), (4, 6), (6, None), (9, None), (11, None)]
+    assert marks == [4, 4, 5, 11, END_OF_INPUT]
 
 
 def every_function() -> tuple[FrameFunction, ...]:
@@ -174,7 +225,7 @@ def test_every_function_equals_its_definition_over_many_batches(
     if not reads_rows:
         # Then only time says which rows are still needed.
         functions = tuple(f for f in functions if f.unit == "range" and f.preceding is not None)
-    over = OverOperator(("k", "t"), functions, ("k",), "t", outputs=("t",))
+    over = OverOperator(("k", "t"), ("k",), "t", functions, outputs=("t",))
     store, reference = MemoryStore(), OverReference(over)
     for number in range(12):
         rows = random_rows(random, int(random.integers(9)), 2 * number)
@@ -191,7 +242,7 @@ def test_a_group_keeps_what_frames_of_later_rows_read() -> None:
         FrameFunction("sum", ("i",), "near", "rows", 2), FrameFunction("max", ("x",), "most"),
         FrameFunction("lag", ("i",), "before", "rows", 1),
     )  # fmt: skip
-    over, store = OverOperator(("k",), functions, ("k",), "t"), MemoryStore()
+    over, store = OverOperator(("k",), ("k",), "t", functions), MemoryStore()
     sizes = list[int]()
     for time in range(200):
         rows = [{"k": float(key), "t": time, "i": 1, "x": 0.5} for key in range(3)]
@@ -203,7 +254,7 @@ def test_a_group_keeps_what_frames_of_later_rows_read() -> None:
 ORACLE = """
     SELECT k, i, sum(i) OVER w, count(i) OVER (w ROWS 2 PRECEDING), max(s) OVER (w RANGE 3 PRECEDING), lag(i, 2) OVER w,
       min(i) OVER (w ROWS 3 PRECEDING), first_value(s) OVER w, last_value(i) OVER (w RANGE 3 PRECEDING),
-      avg(i) OVER (w RANGE 2 PRECEDING), lead(i) OVER w
+      avg(i) OVER (w RANGE 2 PRECEDING), CASE WHEN lead(t) OVER w - t <= {wait} THEN lead(i) OVER w END
     FROM rows WINDOW w AS (PARTITION BY k ORDER BY t, n)
 """
 
@@ -218,7 +269,8 @@ def test_rows_are_those_of_duckdb_whatever_the_batches_restarts_and_shards(data:
         FrameFunction("last", ("i",), "o6", "range", 3), FrameFunction("avg", ("i",), "o7", "range", 2),
         FrameFunction("lead", ("i",), "o8", "rows", 1),
     )  # fmt: skip
-    over = OverOperator(("k", "i"), functions, ("k",), "t", wait=1_000)
+    wait = data.draw(st.sampled_from((0, 2, 1_000)))
+    over = OverOperator(("k", "i"), ("k",), "t", functions, wait)
     drawn = data.draw(st.lists(st.tuples(ROWS, st.integers(0, 30)), max_size=30))
     # DuckDB's RANGE takes one sort key, so no two rows have one time here.
     times = sorted({time for _, time in drawn})
@@ -229,7 +281,7 @@ def test_rows_are_those_of_duckdb_whatever_the_batches_restarts_and_shards(data:
     ]
     with duckdb.connect() as connection:
         connection.register("rows", table(rows).append_column("n", pa.array(range(len(rows)), pa.int64())))
-        expected = connection.execute(ORACLE.replace("t, n", "t")).fetchall()
+        expected = connection.execute(ORACLE.format(wait=wait).replace("t, n", "t")).fetchall()
     shards, found = [MemoryStore() for _ in range(data.draw(st.integers(1, 3)))], list[tuple[Any, ...]]()
     while rows:
         batch, rows = rows[: (cut := data.draw(st.integers(1, 8)))], rows[cut:]
@@ -280,6 +332,27 @@ def test_window_functions_over_a_table_equal_their_definition_in_every_batch(dat
         for row in rows_of(emission.rows):
             shown[repr(row[:-1])] += row[-1]
         assert shown == Counter({repr(row): number for row, number in step.items()})
+
+
+@quick
+@given(st.data())
+def test_a_changed_query_over_a_table_continues_with_its_rows(data: st.DataObject) -> None:
+    before, other = data.draw(table_operators()), data.draw(table_operators())
+    after = replace(before, functions=other.functions, order=other.order)
+    inputs = (name for function in after.functions for name in function.columns)
+    columns = dict.fromkeys((*before.columns, *inputs, *(key.column for key in after.order)))
+    before = replace(before, columns=tuple(columns))
+    store, reference = MemoryStore(), TableOverReference(after)
+    for number, rows in enumerate(data.draw(st.lists(st.lists(ROWS, min_size=1, max_size=5), min_size=2, max_size=4))):
+        changes = [{**row, "t": 1, "#weight": 1, "#position": place} for place, row in enumerate(rows)]
+        given_ = pa.Table.from_pylist(changes, schema=SCHEMA.append(pa.field("#weight", pa.int64())))
+        emission = (after if number else before).step(store, {0: given_}, {})
+        step, shown = reference.step({0: given_.to_pylist()}), Counter[str]()
+        for row in rows_of(emission.rows):
+            # To the definition, rows that differ in the sign of zero are one.
+            shown[repr(row[:-1]).replace("-0.0", "0.0")] += row[-1]
+        expected = {repr(row).replace("-0.0", "0.0"): weight for row, weight in step.items()}
+        assert not number or shown == Counter(expected)
 
 
 TABLE_ORACLE = """

@@ -21,10 +21,9 @@ from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.formats import SINK_FORMATS, sink_format
 from watersmeet.formats.base import Changes, DisplaySink, MemorySink, SinkFormat
-from watersmeet.formats.delta import DeltaSink
-from watersmeet.formats.iceberg import IcebergSink
+from watersmeet.formats.databases import PostgresSink
 from watersmeet.formats.kafka import KafkaSink
-from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.lakes import DeltaSink, IcebergSink
 from watersmeet.queries import read_script
 from watersmeet.spark.connectors.sinks import BatchPlans
 from watersmeet.spark.private.files import LocalFolder

@@ -19,7 +19,7 @@ import pytest
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError
-from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.databases import PostgresSink
 from watersmeet.queries import read_script
 from watersmeet.spark.connectors.sinks import NewColumns
 from watersmeet.spark.run.prepare import StartOptions
@@ -309,10 +309,10 @@ def test_a_database_that_cannot_be_reached_is_refused_without_its_password(tmp_p
 def test_postgres_without_its_driver_is_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from watersmeet.formats import postgres
+    from watersmeet.formats import databases
     from watersmeet.spark.connectors.sinks import SinkTarget, check_target
 
-    monkeypatch.setattr(postgres, "find_spec", lambda name: None)
+    monkeypatch.setattr(databases, "find_spec", lambda name: None)
     target = SinkTarget(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
     with pytest.raises(WatersmeetError, match="POSTGRES_NOT_INSTALLED"):
         check_target(target, None, spark)

@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import watersmeet as ws
@@ -108,6 +110,37 @@ def test_late_rows_go_once_through_windows_of_views_and_results(
     late = Counter((row["side"], row[row["side"]]["id"]) for row in sink_rows(tmp_path / "late"))
     assert late == {("a", 3): 2, ("c", 1): 1}
     assert sum(one.late for one in progress) == 3
+
+
+def test_late_rows_of_window_functions_and_deduplication_go_to_sinks_of_their_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for number, rows in enumerate([[(1, 10, "one"), (2, 20, "two")], [(1, 21, "one"), (3, 15, "late"), (4, 30, "x")]]):
+        arrive(tmp_path, "a", number, *rows)
+        # Files of Parquet go through workers as columns, JSON goes through Spark.
+        pq.write_table(pa.table(dict(zip("idx", zip(*rows, strict=True), strict=True))), tmp_path / f"{number}.parquet")
+        os.utime(tmp_path / f"{number}.parquet", (1_700_000_000 + number, 1_700_000_000 + number))
+    script = """
+        CREATE STREAM p (i BIGINT, d BIGINT, x STRING, WATERMARK FOR d AS d - 2)
+            USING parquet OPTIONS (path '{folder}/*.parquet', maxFilesPerTrigger '1');
+        CREATE SINK sums USING json OPTIONS (path '{folder}/sums');
+        CREATE SINK late_sums USING json OPTIONS (path '{folder}/late_sums');
+        CREATE VIEW once AS SELECT STREAM id, t FROM a
+          QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY t) = 1 WITHIN 5;
+    """
+    query = """
+        INSERT INTO joined SELECT STREAM id, lag(id) OVER (ORDER BY t) AS before FROM once LATE INTO late;
+        INSERT INTO sums SELECT STREAM i, sum(i) OVER (PARTITION BY x ORDER BY d) AS s FROM p LATE INTO late_sums;
+    """
+    progress = run(spark, tmp_path, query, script=SCRIPT + script)
+    joined = Counter((row["id"], row.get("before")) for row in sink_rows(tmp_path / "joined"))
+    assert joined == Counter([(1, None), (2, 1), (1, 2), (4, 1)])
+    [late] = sink_rows(tmp_path / "late")
+    assert late == {"side": "a", "watermark": "t", "late_by": 3, "a": {"id": 3, "t": 15, "x": "late"}}
+    assert sorted((row["i"], row["s"]) for row in sink_rows(tmp_path / "sums")) == [(1, 1), (1, 2), (2, 2), (4, 4)]
+    [late] = sink_rows(tmp_path / "late_sums")
+    assert late == {"side": "p", "watermark": "p.d", "late_by": 3, "p": {"i": 3, "d": 15, "x": "late"}}
+    assert sum(one.late for one in progress) == 2
 
 
 def test_the_limit_fails_and_a_higher_one_continues(spark: SparkSession, tmp_path: Path) -> None:

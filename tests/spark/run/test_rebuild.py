@@ -34,6 +34,7 @@ BEFORE = {
     "kinds": f"SELECT STREAM l.id, r.t FROM l JOIN r ON {WITHIN}",
     "joins": f"SELECT STREAM l.id, l.v, r.t FROM l LEFT JOIN r ON {WITHIN}",
     "windows": "SELECT STREAM l.id, l.v, r.t FROM l WINDOW (COUNT 2) JOIN r WINDOW (COUNT 2) ON l.id = r.id",
+    "frames": "SELECT STREAM l.id, sum(l.id) OVER (PARTITION BY l.v ORDER BY l.t ROWS 1 PRECEDING) AS s FROM l",
 }
 AFTER = {
     "kinds": f"SELECT STREAM l.id, r.t, l.v, r.v AS w FROM l FULL JOIN r ON l.v + 1 = r.v AND {WITHIN}",
@@ -42,6 +43,7 @@ AFTER = {
         "LEFT JOIN z ON l.id = z.id AND z.t BETWEEN l.t - 9 AND l.t + 9"
     ),
     "windows": "SELECT STREAM l.id, l.v, r.t FROM l WINDOW (COUNT 3) LEFT JOIN r WINDOW (COUNT 3) ON l.id = r.id",
+    "frames": "SELECT STREAM l.id, sum(l.id) OVER (PARTITION BY l.v ORDER BY l.t) AS s FROM l",
 }
 Rows = list[tuple[int, int, int]]
 ROWS: dict[str, list[Rows]] = {
@@ -134,7 +136,9 @@ def states_are_made_anew_and_go_on(spark: SparkSession, tmp_path: Path, monkeypa
         run(spark, tmp_path, AFTER, "rebuild")
     # The joins in time no longer ask for the first batch; windows do, and a join that waits for rows never read.
     gone = {one.parameters["query"]: one for one in raised.value.refusals}
-    assert gone.keys() == {"joins", "windows"} and all(one.condition == "PAST_IS_GONE" for one in gone.values())
+    assert gone.keys() == {"frames", "joins", "windows"} and all(
+        one.condition == "PAST_IS_GONE" for one in gone.values()
+    )
     assert f"the file {first} is gone" in gone["windows"].message
     (tmp_path / "away.json").rename(first)
 

@@ -121,6 +121,23 @@ def test_late_rows_have_a_sink_of_their_own() -> None:
     assert [titles[edge.end] for edge in graph.edges if edge.start == "join1"] == ["late rows INTO late", ""]
 
 
+def test_each_window_has_a_node_an_entry_and_a_name_in_metrics() -> None:
+    query, _ = queries_of((GOLDEN / "windows.sql").read_text("utf-8"))
+    details = plan_details(plan_query(query, OPERATORS, late="side_output"), OPERATORS)
+    graph, found = query_topology(query, details), query_as_json(query, details)
+    windows: Any = found["over"]
+    assert [window["partition_by"] for window in windows] == [[], ["bids.k"], ["bids.k", "upper(bids.u)"]]
+    assert [len(window["functions"]) for window in windows] == [1, 1, 2]
+    stages = [node for node in graph.nodes if node.step.kind == "group"]
+    assert [node.step.operator for node in stages] == [
+        "the window functions of bids", "the window functions by bids.k of bids",
+        "the window functions by bids.k, upper(bids.u) of bids",
+    ]  # fmt: skip
+    titles = {node.id: node.step.title for node in graph.nodes}
+    sinks = {edge.start: titles[edge.end] for edge in graph.edges if edge.end.startswith("sink")}
+    assert sinks == {"group1": "late rows INTO too_late", "project1": "INSERT INTO sums"}
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sql")), ids=lambda path: path.stem)
 def test_json_and_graph_say_what_the_tree_says(path: Path) -> None:
     for query in queries_of(path.read_text("utf-8")):

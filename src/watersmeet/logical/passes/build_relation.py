@@ -36,7 +36,6 @@ from watersmeet.logical.relation import (
     AnalyzedScan,
     AnalyzedUnion,
     AnalyzedView,
-    joins,
 )
 from watersmeet.logical.words import kind_in_words
 
@@ -229,7 +228,6 @@ def build_relation(draft: Draft) -> Draft:
     draft = read_conditions(draft, lambda join: len(_build(draft, join)[1]))
     relation, refusals = _build(draft, draft.query.relation)
     refusals += [refusal for family in draft.families for refusal in family.check_clauses(draft)]
-    refusals += _check_late_rows(draft, relation)
     warnings = [warned for family in draft.families for warned in family.warn(draft, relation)]
     return replace(draft, relation=relation).with_refusals(refusals).with_warnings(warnings)
 
@@ -280,14 +278,6 @@ def _build_leaf(draft: Draft, leaf: Leaf) -> AnalyzedLeaf:
     parts = parts_of(draft, leaf) if isinstance(leaf, Union) else ()
     heartbeat = union_heartbeat(draft, leaf) if isinstance(leaf, Union) else heartbeat_of(draft, leaf)
     return AnalyzedScan(leaf.alias, draft.scope.sources[leaf.alias], parts=parts, heartbeat=heartbeat)
-
-
-def _check_late_rows(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refusal]:
-    """LATE INTO of a query whose joins are all with tables."""
-    all_joins = joins(relation)
-    if draft.query.late_into is not None and all_joins and not any(join.has_late_rows for join in all_joins):
-        hint = "leave LATE INTO out: each row is looked up when it arrives, so no row is late for a table."
-        yield draft.refuse_unsupported(draft.query.late_into_span, "LATE INTO of a join with a table", hint)
 
 
 Parts = tuple[Expr, ...]

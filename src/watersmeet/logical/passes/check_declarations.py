@@ -29,8 +29,7 @@ from watersmeet.formats import (
 )
 from watersmeet.formats.base import NEEDED, OPTIONS, unknown_options
 from watersmeet.formats.base import OWN as OWN_OF_SINKS
-from watersmeet.formats.delta import DeltaSource
-from watersmeet.formats.iceberg import IcebergSource
+from watersmeet.formats.lakes import DeltaSource, IcebergSource
 from watersmeet.functions import ImpureCall, builtin_signatures, function_hint, impure_calls, is_time_of_now
 from watersmeet.locations import find_missing, hint_for_missing
 from watersmeet.logical.expressions import Expr

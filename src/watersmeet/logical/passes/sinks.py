@@ -24,18 +24,16 @@ from watersmeet.logical.nodes import (
     ParsedJoin,
     Query,
     Relation,
-    Scan,
     Script,
     StorageFormats,
     Union,
 )
-from watersmeet.logical.nodes import leaves as parsed_leaves
 from watersmeet.logical.passes.column_types import event_times, find_event_time, is_same_type, type_of
 from watersmeet.logical.passes.draft import Draft, format_list
 from watersmeet.logical.passes.meaning import is_resolved
 from watersmeet.logical.passes.scope import KEY
 from watersmeet.logical.passes.watermarks import show_event_time
-from watersmeet.logical.query import AnalyzedOver, AnalyzedQuery, AnalyzedTop, QueryWarning
+from watersmeet.logical.query import AnalyzedOver, AnalyzedQuery, AnalyzedTop, QueryWarning, shows_late_rows
 from watersmeet.logical.relation import (
     AnalyzedJoin,
     AnalyzedLeaf,
@@ -225,6 +223,7 @@ def check_result(draft: Draft) -> Draft:
 
     A table is not a stream, since its rows are retracted. The latest row per key of a stream is a table.
     """
+    draft = draft.with_refusals(_check_late_rows(draft))
     # A rank of all rows of a stream has been refused, with what makes it a stream.
     is_refused = draft.refusals and draft.top is not None and draft.top.limit == MOST_RANKS
     is_table = draft.query.result == "stream" and draft.result_kind == "table"
@@ -240,6 +239,26 @@ def check_result(draft: Draft) -> Draft:
     if not key:
         return draft.with_refusals([draft.refusal("RESULT_WITHOUT_KEY", draft.query.span)])
     return draft.with_warnings([_warn_latest_row(draft, key)])
+
+
+def _check_late_rows(draft: Draft) -> Iterator[Refusal]:
+    """LATE INTO of a query for which no row is late, or which only counts late rows."""
+    query, relation = draft.query, draft.relation
+    if query.late_into is None or relation is None or shows_late_rows(relation, draft.top):
+        return
+    if joins(relation):
+        hint = "leave LATE INTO out: each row is looked up when it arrives, so no row is late for a table."
+        yield draft.refuse_unsupported(query.late_into_span, "LATE INTO of a join with a table", hint)
+    elif draft.refusals:
+        # What the query would be without its mistakes is unknown.
+        return
+    elif relation.result == "stream" and (draft.group or draft.top) is not None:
+        hint = "leave LATE INTO out: rows that come after the end of their window are counted."
+        yield draft.refuse_unsupported(query.late_into_span, "LATE INTO of groups", hint)
+    else:
+        hint = "leave LATE INTO out: no row is late for this query."
+        what = "LATE INTO without a join of streams, deduplication or window functions"
+        yield draft.refuse_unsupported(query.late_into_span, what, hint)
 
 
 def _may_be_a_stream(draft: Draft) -> bool:
@@ -566,22 +585,12 @@ def _check_late(draft: Draft) -> Iterator[Refusal]:
     if query.late_into.lower() == (query.into or "").lower():
         hint = "declare another sink with CREATE SINK: late rows have other columns than the result."
         yield draft.refuse_unsupported(query.late_into_span, "LATE INTO the sink of the result", hint)
-    if not _has_join(draft, query.relation):
-        hint = "leave LATE INTO out: it needs a join."
-        yield draft.refuse_unsupported(query.late_into_span, "LATE INTO without a join", hint)
     sink = draft.script.sink(query.late_into)
     if sink is not None and sink.fields:
         yield wrong_output(
             draft, query.late_into_span, "Late rows", f"{sink.name} declares columns, but late rows have their own",
             "declares columns", f"declare {sink.name} without columns.",
         )  # fmt: skip
-
-
-def _has_join(draft: Draft, relation: Relation) -> bool:
-    """Whether a relation joins, or is a view that does."""
-    leaf, *others = parsed_leaves(relation)
-    view = draft.views.get(leaf.source.lower()) if isinstance(leaf, Scan) else None
-    return bool(others) or (view is not None and bool(joins(view.relation)))
 
 
 def _check_malformed(draft: Draft) -> Iterator[Refusal]:

@@ -83,6 +83,7 @@ class Port:
       and replace the row with their key. Empty: arrivals carry ``#weight``; without it each is an insert
     - ``unmatched``: the columns of an unmatched row, if unmatched rows of this side have their own output
     - ``window``: the windows that its rows are in, if these say when a row is late; None: its times do
+    - ``time_name``: what users call the only one of the times; None: its name
     """
 
     columns: tuple[str, ...]
@@ -99,6 +100,7 @@ class Port:
     upsert_key: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
     window: PortWindow | None = None
+    time_name: str | None = None
 
     @property
     def time(self) -> str:

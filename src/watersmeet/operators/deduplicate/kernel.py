@@ -11,10 +11,10 @@ that repeat another, are counted as dropped. See `definition`, one row at a time
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,44 +22,20 @@ import pyarrow as pa
 from watersmeet.operators.core.changes import key_ids
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, as_int64, distances, match, stretches
-from watersmeet.operators.core.operator import (
-    Emission,
-    Emit,
-    Port,
-    StateStore,
-    StreamOperator,
-    Watermarks,
-)
-from watersmeet.operators.state.layout import (
-    NO_WATERMARK,
-    FinalityBound,
-    KeyedRows,
-    RowLayout,
-)
+from watersmeet.operators.core.operator import Emission, StateStore, Watermarks
+from watersmeet.operators.state.by_time import EventTimeStage, last_passed, next_number, release_rows
+from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout
 from watersmeet.operators.state.shard import Shard
-from watersmeet.operators.state.state_schema import ShardInspector, SpineSchema, StateSchema
-from watersmeet.operators.state.table import (
-    BUDGET,
-    CODE,
-    NUMBER,
-    TIMELINE_BUDGET,
-    StateTable,
-    enforce_limit,
-    last_passed,
-    release_rows,
-)
+from watersmeet.operators.state.state_schema import SpineSchema, StateSchema
+from watersmeet.operators.state.table import BUDGET, CODE, StateTable, enforce_limit
 
 
 @dataclass(frozen=True)
-class DeduplicateOperator(StreamOperator):
+class DeduplicateOperator(EventTimeStage):
     """The first row of each group within a time: one port, whose rows come out once and unchanged.
 
-    - ``columns``: what the emission shows; ``by``: the group columns, NULL equal to NULL
-    - ``time``: the event time, which is also the name of its watermark; ``within`` is in its unit
+    - ``within``: in the unit of the event time
     - ``order``: "arrival" or "time", the order in which rows count
-    - ``outputs``: the names under which that watermark is emitted
-    - ``position``: the column with the delivery order of a batch's rows; None: they are in that order
-    - ``code``: an int64 column that is equal wherever the group columns are; None: it is computed
     - ``shows_duplicates``: rows that are left out go to a side output, with the same columns
 
     >>> from watersmeet.tools.testing import MemoryStore
@@ -73,35 +49,22 @@ class DeduplicateOperator(StreamOperator):
     """
 
     name: ClassVar[str] = "deduplicate"
-    limit: ClassVar[int] = 1
-    ties: ClassVar[bool] = False
-    emit: ClassVar[Emit] = "final"
 
-    columns: tuple[str, ...]
-    by: tuple[str, ...]
-    time: str
     within: int
     order: Literal["arrival", "time"] = "arrival"
-    code: str | None = None
-    position: str | None = None
-    outputs: tuple[str, ...] = ()
     shows_duplicates: bool = False
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard."""
         shard = Shard(self, store, watermarks)
-        number = int(shard.state.directory.numbers.get("number", 0))
-        watermark = shard.watermarks_after.received.get(self.time, NO_WATERMARK)
-        finality = FinalityBound(self.time, last_passed(watermark, self.within))
+        finality = FinalityBound(self.time, last_passed(self.watermark(shard), self.within))
         shown = shard.state.spine(
             "first", self._key_layout, BUDGET, lambda rows, is_oldest: rows.where(finality.is_open(rows))
         )
-        waiting = shard.state.spine("waiting", self._row_layout, TIMELINE_BUDGET)
-        new, arrived = shard.admit_timed_rows(
-            arrivals.get(0), self._row_layout, self.time, number, by=self.by, code=self.code, position=self.position
-        )
+        waiting = self.open_waiting(shard)
+        new, numbers = self.admit(shard, arrivals.get(0))
         if self.order == "time":
-            new = release_rows(waiting, new, last_passed(watermark, 0))
+            new = release_rows(waiting, new, last_passed(self.watermark(shard), 0))
         rows: tuple[pa.Table, ...] = ()
         if len(new):
             is_first = self._find_first(StateTable(shown), new)
@@ -118,8 +81,7 @@ class DeduplicateOperator(StreamOperator):
         shown.expire(finality)
         enforce_limit([StateTable(shown), StateTable(waiting)], self.max_rows)
         shard.counters.matched = len(new)
-        emitted = {} if watermark == NO_WATERMARK else dict.fromkeys(self.outputs, watermark)
-        return shard.close(emitted, rows, (len(shown) + len(waiting),), {"number": number + arrived})
+        return shard.close(self.output_watermarks(shard), rows, (len(shown) + len(waiting),), numbers)
 
     def _find_first(self, shown: StateTable, rows: KeyedRows) -> Bools:
         """A mask of the rows that, in the order in which they count, are the first of their group within the time."""
@@ -151,26 +113,15 @@ class DeduplicateOperator(StreamOperator):
     def _key_layout(self) -> RowLayout:
         return RowLayout(tuple(dict.fromkeys((*self.by, self.time, CODE))), (self.time,), code=CODE)
 
-    @cached_property
-    def _row_layout(self) -> RowLayout:
-        columns = tuple(dict.fromkeys((*self.columns, *self.by, self.time, CODE)))
-        return RowLayout(columns, (self.time,), sort_time=self.time, code=CODE, numbers=(NUMBER,))
-
     @property
-    def ports_in_arrival_order(self) -> frozenset[int]:
-        """The only port: of several rows the first counts."""
-        return frozenset({0})
-
-    @property
-    def ports(self) -> tuple[Port]:
-        """The only port."""
-        unmatched = self.columns if self.shows_duplicates else ()
-        return (Port(self.columns, (self.time,), self.by, self.code, unmatched=unmatched),)
+    def duplicate_columns(self) -> tuple[str, ...]:
+        """The columns of rows that repeat another, if these have a side output."""
+        return self.columns if self.shows_duplicates else ()
 
     @property
     def identity(self) -> Identity:
         """The part of the operator that determines the meaning of its state."""
-        stored = self._row_layout.columns if self.order == "time" else self._key_layout.columns
+        stored = self.row_layout.columns if self.order == "time" else self._key_layout.columns
         return self.make_identity([stored], order=self.order, within=self.within)
 
 
@@ -252,9 +203,4 @@ def spine(identity: Identity, name: str) -> SpineSchema:
     )
 
 
-def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
-    """The next arrival number of all shards."""
-    return {"number": max(int(part.get("number", 0)) for part in parts)}
-
-
-STATE_SCHEMA = StateSchema(("deduplicate",), spine, numbers=numbers)
+STATE_SCHEMA = StateSchema(("deduplicate",), spine, numbers=next_number, gives_stream=lambda identity: True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from watersmeet.logical.query import AnalyzedQuery
 from watersmeet.logical.relation import AnalyzedView
+from watersmeet.logical.words import without_generated_names
 from watersmeet.operators.core.changes import POSITION
 from watersmeet.operators.deduplicate.kernel import DeduplicateOperator
 from watersmeet.operators.explainer import PortRetention
@@ -23,13 +24,14 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     time, by, columns = RANKED_TIME, tuple(group_column(n) for n in range(len(top.by))), visible_columns(top, rows)
     lags, code = lags_of(view), CODE if by else None
     port = PortPlan(
-        rows, rows.columns, code=code, hashed=by, route="key" if by else "one", position=POSITION, lags=lags,
-        times=(time,),
+        rows, rows.frame_columns, code=code, hashed=by, route="key" if by else "one", position=POSITION, lags=lags,
+        times=(time,), late=rows.late,
     )  # fmt: skip
     operator = DeduplicateOperator(
-        columns, by, time, top.within.value, "time" if top.order else "arrival", code, POSITION,
-        tuple(column for column, _ in top.final_columns), unions=unions_of(lags), idle=idle_of(view),
-        shows_duplicates=query.shows_duplicates,
+        columns, by, time, top.within.value, "time" if top.order else "arrival", query.shows_duplicates,
+        time_name=without_generated_names(str(top.time)), code=code, position=POSITION,
+        outputs=tuple(column for column, _ in top.final_columns), late=rows.late, unions=unions_of(lags),
+        idle=idle_of(view),
     )  # fmt: skip
     first = f"first row of each group by {top.time}" if top.order else "first row of each group to arrive"
     waits = f"once the watermark of {top.time} has passed it" if top.order else "at once"
@@ -42,7 +44,9 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     return JoinPlan((port,), operator, columns, (), why, top, name_prefix="the first rows of ")
 
 
-PLAN = StagePlanner(lambda query: query.top is not None and query.top.family == "deduplicate", view_to_rank, plan)
+PLAN = StagePlanner(
+    lambda query: query.top is not None and query.top.family == "deduplicate", view_to_rank, plan, shows_late=True
+)
 
 
 CHANGE = window_effects

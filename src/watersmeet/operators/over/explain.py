@@ -20,7 +20,7 @@ def facts(over: AnalyzedOver) -> list[Fact]:
             [expression_in_words(over.source_calls[f"{TOP}.{function.name}"]) for function in over.functions],
         ),
         ("partition by", [expression_in_words(by.shown) for by in over.by]),
-        ("order by", [f"{expression_in_words(by.shown)}{' descending' * by.descending}" for by in over.order]),
+        ("order by", [str(by) for by in over.order]),
         ("lead within", within),
     ]
 

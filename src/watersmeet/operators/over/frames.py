@@ -96,6 +96,18 @@ class FrameFunction:
             return pa.int32()
         return types[0] if self.kind in OFFSETS else arrow_result(self.kind, types)
 
+    @staticmethod
+    def of(described: Sequence[str]) -> FrameFunction:
+        """The function of a description; its output has no name.
+
+        >>> FrameFunction.of(["sum", "v", "rows 3 to -1"])
+        FrameFunction(function='sum', columns=('v',), output='', unit='rows', preceding=3, following=-1)
+        """
+        function, *columns, frame = described
+        unit, reach, _, end = (*frame.split(), "to", "0")[:4]
+        preceding, following = (None if amount == "unbounded" else int(amount) for amount in (reach, end))
+        return FrameFunction(function, tuple(columns), "", "rows" if unit == "rows" else "range", preceding, following)
+
     def describe(self, names: Callable[[Sequence[str]], Sequence[str]]) -> list[str]:
         """The function, its columns and its frame as texts, with other names for the columns."""
         reach = "unbounded" if self.preceding is None else str(self.preceding)

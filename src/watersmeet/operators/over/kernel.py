@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,52 +35,36 @@ import pyarrow as pa
 from watersmeet.operators.core.changes import WEIGHT, concat_tables, consolidate_changes, key_ids
 from watersmeet.operators.core.identity import Identity
 from watersmeet.operators.core.matching import Bools, Ints, as_int64, shift_times
-from watersmeet.operators.core.operator import (
-    END_OF_INPUT,
-    Emission,
-    Emit,
-    Port,
-    StateStore,
-    StreamOperator,
-    Watermarks,
-)
+from watersmeet.operators.core.operator import END_OF_INPUT, Emission, Port, StateStore, StreamOperator, Watermarks
 from watersmeet.operators.core.order import SortColumn
-from watersmeet.operators.core.watermarks import delay_watermark
 from watersmeet.operators.over.frames import FrameFunction, Frames
+from watersmeet.operators.state.by_time import EventTimeStage, last_passed, next_number, release_rows, rows_up_to
 from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout
 from watersmeet.operators.state.shard import Shard
-from watersmeet.operators.state.state_schema import UNTIL_REPLACED, ShardInspector, SpineSchema, StateSchema
+from watersmeet.operators.state.state_schema import UNTIL_REPLACED, SpineSchema, StateSchema
 from watersmeet.operators.state.table import (
     BUDGET,
     CODE,
     NUMBER,
-    TIMELINE_BUDGET,
     StateTable,
     enforce_limit,
-    last_passed,
     live_rows,
     merge_equal_rows,
     number_changes,
-    release_rows,
-    rows_up_to,
 )
 
 
 @dataclass(frozen=True)
-class OverOperator(StreamOperator):
+class OverOperator(EventTimeStage):
     """Window functions over a stream: one port, whose rows come out once, in the order of their time.
 
-    - ``columns``: what the emission shows of a row, before the outputs of the ``functions``
-    - ``by``: the group columns, NULL equal to NULL
-    - ``time``: the event time, which is also the name of its watermark; ``wait`` is in its unit
-    - ``wait``: how long after its time a row waits for later rows
-    - ``outputs``: the names under which the watermark of the result is emitted
-    - ``position``: the column with the delivery order of a batch's rows; None: they are in that order
-    - ``code``: an int64 column that is equal wherever the group columns are; None: it is computed
+    The emission has the ``columns``, then the outputs of the ``functions``.
+
+    - ``wait``: how long after its time a row waits for later rows, in the unit of the event time
 
     >>> from watersmeet.tools.testing import MemoryStore
     >>> total = FrameFunction("sum", ("v",), "s", "rows", 1)
-    >>> over, store = OverOperator(("k", "v"), (total,), ("k",), "t"), MemoryStore()
+    >>> over, store = OverOperator(("k", "v"), ("k",), "t", (total,)), MemoryStore()
     >>> for times, watermark in (([1, 2], 2), ([3], 9)):
     ...     arrivals = {0: pa.table({"k": ["a"] * len(times), "t": times, "v": times})}
     ...     print([table.to_pylist() for table in over.step(store, arrivals, {"t": watermark}).rows])
@@ -89,36 +73,26 @@ class OverOperator(StreamOperator):
     """
 
     name: ClassVar[str] = "over"
-    limit: ClassVar[int] = 0
-    ties: ClassVar[bool] = False
-    emit: ClassVar[Emit] = "final"
 
-    columns: tuple[str, ...]
     functions: tuple[FrameFunction, ...]
-    by: tuple[str, ...]
-    time: str
     wait: int = 0
-    code: str | None = None
-    position: str | None = None
-    outputs: tuple[str, ...] = ()
 
     def step(self, store: StateStore, arrivals: Mapping[int, pa.Table], watermarks: Watermarks) -> Emission:
         """Process one batch of one shard."""
         shard = Shard(self, store, watermarks)
-        number = int(shard.state.directory.numbers.get("number", 0))
-        new, arrived = shard.admit_timed_rows(
-            arrivals.get(0), self._row_layout, self.time, number, by=self.by, code=self.code, position=self.position
-        )
-        watermark = shard.watermarks_after.received.get(self.time)
-        finality = FinalityBound(self.time, last_passed(watermark, self.reach))
+        new, numbers = self.admit(shard, arrivals.get(0))
+        watermark = self.watermark(shard)
+        # The next row to come out may be so much behind the watermark as rows wait.
+        reach = self.reach + self.wait if self.reach >= 0 else self.reach
+        finality = FinalityBound(self.time, last_passed(watermark, reach))
         before = StateTable(
             shard.state.spine("recent", self._before_layout, BUDGET, lambda rows, _: self._drop_unread(rows, finality))
         )
-        waiting = shard.state.spine("waiting", self._row_layout, TIMELINE_BUDGET)
+        waiting = self.open_waiting(shard)
         rows = release_rows(waiting, new, last_passed(watermark, self.wait))
         emitted: tuple[pa.Table, ...] = ()
         if len(rows):
-            later = rows_up_to(waiting, last_passed(watermark, 0)) if self.wait else self._row_layout.empty_rows
+            later = rows_up_to(waiting, last_passed(watermark, 0)) if self.wait else self.row_layout.empty_rows
             shown, read = self._evaluate(before, rows, later)
             emitted = (shown,)
             if self._is_read_again:
@@ -126,10 +100,8 @@ class OverOperator(StreamOperator):
         before.spine.expire(finality if not self._keeps_last_rows or watermark == END_OF_INPUT else None)
         enforce_limit([before, StateTable(waiting)], self.max_rows)
         shard.counters.matched = len(rows)
-        shown_watermark = (
-            {} if watermark is None else dict.fromkeys(self.outputs, delay_watermark(watermark, self.wait))
-        )
-        return shard.close(shown_watermark, emitted, (len(before) + len(waiting),), {"number": number + arrived})
+        watermarks = self.output_watermarks(shard, self.wait)
+        return shard.close(watermarks, emitted, (len(before) + len(waiting),), numbers)
 
     def _evaluate(self, before: StateTable, rows: KeyedRows, later: KeyedRows) -> tuple[pa.Table, KeyedRows]:
         """The rows with the values of the functions, and the same as they are kept for the frames of others."""
@@ -160,7 +132,7 @@ class OverOperator(StreamOperator):
 
     @cached_property
     def reach(self) -> int:
-        """The distance behind the watermark up to which frames of ranges read rows; -1 without one."""
+        """The distance behind a row up to which frames of ranges read rows; -1 without one."""
         return max((f.preceding for f in self.functions if f.unit == "range" and f.preceding is not None), default=-1)
 
     @cached_property
@@ -173,6 +145,20 @@ class OverOperator(StreamOperator):
     def _null_skippers(self) -> tuple[FrameFunction, ...]:
         """The functions that read the last rows of each group whose value is not NULL."""
         return tuple(f for f in self.functions if f.skips_nulls and f.rows_before)
+
+    def keeps_rows_for(self, function: FrameFunction) -> bool:
+        """Whether the rows that its functions still need are enough for another one, too."""
+        stored = {name for own in self.functions for name in own.inputs_before}
+        if function.has_accumulators:
+            return function in self.functions
+        if function.kind == "lead" or not function.preceding:
+            return True
+        if not stored.issuperset(function.inputs_before):
+            return False
+        if function.skips_nulls:
+            same = (own for own in self._null_skippers if own.columns[:1] == function.columns[:1])
+            return function.preceding <= max((own.rows_before for own in same), default=0)
+        return function.preceding <= (self.rows_before if function.unit == "rows" else self.reach)
 
     @property
     def _keeps_last_rows(self) -> bool:
@@ -190,11 +176,10 @@ class OverOperator(StreamOperator):
         columns = tuple(dict.fromkeys((*self.by, *inputs, self.time, CODE, *accumulators)))
         return RowLayout(columns, (self.time,), sort_time=self.time, code=CODE)
 
-    @cached_property
-    def _row_layout(self) -> RowLayout:
-        inputs = (name for function in self.functions for name in function.columns)
-        columns = tuple(dict.fromkeys((*self.columns, *inputs, *self.by, self.time, CODE)))
-        return RowLayout(columns, (self.time,), sort_time=self.time, code=CODE, numbers=(NUMBER,))
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The arguments of the functions."""
+        return tuple(name for function in self.functions for name in function.columns)
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -211,11 +196,6 @@ class OverOperator(StreamOperator):
         return self.functions
 
     @property
-    def ports_in_arrival_order(self) -> frozenset[int]:
-        """The only port: rows of one time are in the order of their arrival."""
-        return frozenset({0})
-
-    @property
     def arrival_rule(self) -> str:
         """The reason why the order of arrivals matters, if it does."""
         if all(f.unit == "range" and f.kind in _ORDERLESS for f in self.functions):
@@ -223,15 +203,10 @@ class OverOperator(StreamOperator):
         return "rows with the same event time are in the order of their arrival"
 
     @property
-    def ports(self) -> tuple[Port]:
-        """The only port."""
-        return (Port(self.columns, (self.time,), self.by, self.code),)
-
-    @property
     def identity(self) -> Identity:
         """The part of the operator that determines the meaning of its state."""
         functions = sorted(function.describe(self.canonical_names.canonical_list) for function in self.functions)
-        return self.make_identity([self._row_layout.columns], functions=functions, wait=self.wait)
+        return self.make_identity([self.row_layout.columns], functions=functions, wait=self.wait)
 
 
 _ORDERLESS = frozenset({"count", "count_if", "sum", "avg", "rank", "dense_rank"})
@@ -378,9 +353,4 @@ def spine(identity: Identity, name: str) -> SpineSchema:
     return SpineSchema(0, "until no frame of a later row reaches them")
 
 
-def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: ShardInspector) -> Mapping[str, Any]:
-    """The next arrival number of all shards."""
-    return {"number": max(int(part.get("number", 0)) for part in parts)}
-
-
-STATE_SCHEMA = StateSchema(("over",), spine, numbers=numbers)
+STATE_SCHEMA = StateSchema(("over",), spine, numbers=next_number, gives_stream=lambda identity: "wait" in identity)

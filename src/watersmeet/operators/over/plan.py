@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
@@ -18,7 +19,14 @@ from watersmeet.operators.core.order import SortColumn
 from watersmeet.operators.explainer import PortRetention
 from watersmeet.operators.over.frames import FrameFunction
 from watersmeet.operators.over.kernel import OverOperator, TableOverOperator
-from watersmeet.physical.change import window_effects
+from watersmeet.physical.change import (
+    RETRACTED,
+    SHOWN,
+    ChangeEffect,
+    IdentityChange,
+    StageEdit,
+    frame_function_in_words,
+)
 from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of
 from watersmeet.physical.scans import idle_of, lags_of
@@ -75,18 +83,20 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     else:
         times = (names[leaf_column(over.time.alias, over.time.name).sql()],)
         operator = OverOperator(
-            columns, functions, by, times[0], 0 if over.within is None else over.within.value, code, POSITION,
-            tuple(column for column, _ in over.final_columns), unions=unions_of(lags), idle=idle_of(view),
+            columns, by, times[0], functions, 0 if over.within is None else over.within.value,
+            time_name=expression_in_words(over.order[0].shown), code=code, position=POSITION,
+            outputs=tuple(column for column, _ in over.final_columns), late=rows.late, unions=unions_of(lags),
+            idle=idle_of(view),
         )  # fmt: skip
     weights = (WEIGHT,) if over.time is None else ()
     port = PortPlan(
-        rows, (*rows.columns, *weights), code=code, hashed=by, route="key" if by else "one", position=POSITION,
-        lags=lags, times=times,
+        rows, (*rows.frame_columns, *weights), code=code, hashed=by, route="key" if by else "one", position=POSITION,
+        lags=lags, times=times, late=rows.late,
     )  # fmt: skip
     made = tuple((f"{TOP}.{function.name}", _type(function, types)) for function in over.functions)
     return JoinPlan(
         (port,), operator, (*columns, *(name for name, _ in made)), (), _why(over), over, extra_types=made,
-        name_prefix="the window functions of ",
+        name_prefix=f"the window functions{' by ' * bool(by)}{', '.join(map(str, over.by))} of ",
     )  # fmt: skip
 
 
@@ -131,10 +141,49 @@ def _why(over: AnalyzedOver) -> tuple[str, ...]:
     )
 
 
-PLAN = StagePlanner(lambda query: query.top is not None and query.top.family == "over", rows, plan)
+PLAN = StagePlanner(lambda query: query.top is not None and query.top.family == "over", rows, plan, shows_late=True)
 
 
-CHANGE = window_effects
+def change_effects(stage: StageEdit, changes: Sequence[IdentityChange]) -> Sequence[ChangeEffect] | None:
+    """Effects of other functions over rows that are kept, or of another bound of LEAD; None: something is not kept."""
+    before, after = stage.operators
+    for change in changes:
+        is_less = change.path == ("ports", 0, "stored") and set(change.now) <= set(change.was)
+        if not is_less and change.path not in (("functions",), ("order",), ("wait",)):
+            return None
+    if "wait" not in before or "wait" not in after:
+        # All rows are kept. A stage above would be told to remove rows that it does not have.
+        is_last = stage.number == len(stage.now.identity["stages"]) - 1
+        return [ChangeEffect(SHOWN, RETRACTED)] if is_last and before.keys() == after.keys() else None
+    was = OverOperator((), (), "", tuple(map(FrameFunction.of, before["functions"])))
+    new = [function for function in after["functions"] if function not in before["functions"]]
+    if not all(was.keeps_rows_for(FrameFunction.of(function)) for function in new):
+        return None
+    return [*_function_effects(stage, new), *(effect for change in changes for effect in _other_effects(stage, change))]
+
+
+def _function_effects(stage: StageEdit, new: Sequence[Sequence[str]]) -> Iterator[ChangeEffect]:
+    before, after = stage.operators
+    for function in new:
+        words = frame_function_in_words(function, stage.now, after)
+        yield ChangeEffect(f"{words} is new", "rows that have come out stay as they are")
+    for function in before["functions"]:
+        if function not in after["functions"]:
+            words = frame_function_in_words(function, stage.was, before)
+            yield ChangeEffect(f"{words} is no longer computed", "computing it again may need a new state")
+
+
+def _other_effects(stage: StageEdit, change: IdentityChange) -> Iterator[ChangeEffect]:
+    if change.path == ("wait",):
+        time = stage.operators[1]["ports"][0]["time"]
+        before, after = stage.was.amount(change.was, time), stage.now.amount(change.now, time)
+        consequence = "rows that wait come out by the new bound; the watermark of the result does not go back"
+        yield ChangeEffect(f"the bound of LEAD was {before}, now it is {after}", consequence)
+    gone = sorted({*change.was} - {*change.now}) if change.path[-1:] == ("stored",) else []
+    if gone:
+        yield ChangeEffect(
+            f"{stage.was.names(gone)} is no longer used", "new rows do not keep it, so using it again needs a new state"
+        )
 
 
 def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
@@ -144,6 +193,9 @@ def forecast(plan: JoinPlan) -> tuple[PortRetention, ...]:
         return (PortRetention(0, "keys", law="the rows of the table"),)
     bound = over_bound(plan.analyzed)
     return (PortRetention(0, "keys", law="the rows in the ranges" if bound == BY_TIME else bound.words),)
+
+
+CHANGE = change_effects
 
 
 FORECAST = forecast

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.operators.core.changes import row_codes
 from watersmeet.operators.core.condition import Condition, holds, null_safe_equal
 from watersmeet.operators.core.matching import (
     HIGHEST,
@@ -45,9 +44,8 @@ from watersmeet.operators.core.operator import (
 )
 from watersmeet.operators.core.routing import COPY
 from watersmeet.operators.core.watermarks import Bound, WatermarkState, derive_watermarks, with_partitions
-from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout, to_record_batch
+from watersmeet.operators.state.layout import FinalityBound, KeyedRows, RowLayout
 from watersmeet.operators.state.spine import ShardState, Spine
-from watersmeet.operators.state.table import CODE, NUMBER
 
 LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
 """The columns added to a late row: the watermark it missed, and by how much (NULL: its side had ended)."""
@@ -154,6 +152,8 @@ class Shard:
             missed = self.watermarks_before.lateness(
                 {name: values[late] for name, values in times.items()}, int(late.sum())
             )
+            time_name = self.operator.ports[port].time_name
+            missed = missed if time_name is None else (pa.repeat(pa.scalar(time_name), int(late.sum())), missed[1])
             self.counters.record_lateness(missed[1])
             examples = np.flatnonzero(late)[:EXAMPLES]
             reasons = [column.slice(0, len(examples)) for column in missed]
@@ -177,39 +177,6 @@ class Shard:
         late = self.detect_late_rows(port, table, times)
         alive = side.can_match(table, side.time, *side.ends)
         return rows.where(alive & ~late), rows.where(~(alive | late))
-
-    def admit_timed_rows(
-        self,
-        table: pa.Table | None,
-        layout: RowLayout,
-        time: str,
-        number: int,
-        *,
-        by: Sequence[str],
-        code: str | None,
-        position: str | None,
-    ) -> tuple[KeyedRows, int]:
-        """The arrivals of the only port that are in time and have one, numbered from ``number`` on; and how many came.
-
-        They are in the order of ``position``. ``code``: the column with the code of their group; None: it is computed.
-        """
-        if table is None or not table.num_rows:
-            return layout.empty_rows, 0
-        arrived = table
-        if position is not None:
-            arrived = table.take(pa.array(np.argsort(table.column(position).to_numpy(), kind="stable")))
-        times = arrived.column(time).combine_chunks()
-        is_late = self.detect_late_rows(0, arrived, {time: as_int64(times)})
-        has_time = times.is_valid().to_numpy(zero_copy_only=False)
-        self.counters.dropped[0] += int((~has_time & ~is_late).sum())
-        read = to_record_batch(arrived)
-        codes = np.zeros(len(read), np.int64)
-        if by:
-            codes = row_codes(read, by) if code is None else as_int64(read.column(code))
-        made = {CODE: pa.array(codes), NUMBER: pa.array(number + np.arange(len(read)))}
-        names = list(layout.run_columns)
-        rows = layout.rows(pa.table([made[n] if n in made else read.column(n) for n in names], names=names))
-        return rows.where(has_time & ~is_late), len(read)
 
     def emit_late_rows(self, port: int, table: pa.Table, late: Bools, column: pa.Array, by: pa.Array) -> None:
         """Send late rows to the port's side output, if it has one, with the watermark each missed and by how much."""

@@ -100,7 +100,7 @@ class StateSchema:
     it. Without it a state may depend on every row that ever arrived.
 
     ``numbers`` and ``arrival`` are for resharding: the directory numbers, and the column, if any, that holds the order
-    of arrival of a shard's rows.
+    of arrival of a shard's rows. ``gives_stream``: whether the result of a stage is a stream.
     """
 
     names: tuple[str, ...]
@@ -108,6 +108,7 @@ class StateSchema:
     reach: Reach = _no_reach
     numbers: Numbers = same_numbers
     arrival: str | None = None
+    gives_stream: Callable[[Identity], bool] = lambda identity: identity.get("emit") == "final"
 
 
 UNTIL_FINAL = "until they are final, replaced or deleted"

@@ -27,10 +27,9 @@ from watersmeet.operators.core.changes import (
     row_ids,
 )
 from watersmeet.operators.core.matching import HIGHEST, LOWEST, Bools, Ints, Stretches, as_int64
-from watersmeet.operators.core.operator import END_OF_INPUT, StateOverflowError
+from watersmeet.operators.core.operator import StateOverflowError
 from watersmeet.operators.state.format import StateBlock
 from watersmeet.operators.state.layout import (
-    NO_WATERMARK,
     Budget,
     FinalityBound,
     KeyedRows,
@@ -365,47 +364,6 @@ class Timeline:
 
     def _times(self, rows: KeyedRows) -> Ints:
         return rows.times[self.layout.sort_time]
-
-
-def last_passed(watermark: int | None, length: int) -> int:
-    """The last time that a watermark has passed, and that is further behind it than a length.
-
-    >>> last_passed(10, 0), last_passed(10, 4)
-    (9, 5)
-    """
-    if watermark is None or watermark == NO_WATERMARK:
-        return NO_WATERMARK
-    return END_OF_INPUT if watermark == END_OF_INPUT else max(watermark - length - 1, NO_WATERMARK)
-
-
-def release_rows(waiting: Spine, new: KeyedRows, mark: int) -> KeyedRows:
-    """Let the rows up to a time leave those that wait, which ``new`` ones join, in the order of time and arrival."""
-    parts, time = list[KeyedRows](), waiting.layout.sort_time
-    for block in waiting.blocks:
-        if block.lowest[time] <= mark:
-            rows = waiting.read(block)
-            is_due = rows.times[time] <= mark
-            parts.append(rows.where(is_due & waiting.live_mask(block)))
-            waiting.remove(block, is_due)
-    is_due = new.times[time] <= mark
-    waiting.add(new.where(~is_due))
-    return sort_by_arrival([*parts, new.where(is_due)], time)
-
-
-def rows_up_to(waiting: Spine, mark: int) -> KeyedRows:
-    """The waiting rows up to a time, in the order of time and arrival; they go on waiting."""
-    parts, time = list[KeyedRows](), waiting.layout.sort_time
-    for block in waiting.blocks:
-        if block.lowest[time] <= mark:
-            rows = waiting.read(block)
-            parts.append(rows.where(waiting.live_mask(block) & (rows.times[time] <= mark)))
-    return sort_by_arrival(parts, time) if parts else waiting.layout.empty_rows
-
-
-def sort_by_arrival(parts: Sequence[KeyedRows], time: str) -> KeyedRows:
-    """Rows in the order of a time, and of their arrival where that is the same."""
-    rows = concat_rows(parts)
-    return rows.take(np.lexsort((rows.attributes[NUMBER], rows.times[time])))
 
 
 def _is_among(values: Ints, ascending: Ints) -> Bools:

@@ -592,8 +592,8 @@ def leaves_with_rows(plan: RelationPlan) -> tuple[LeafPlan, ...]:
     """The leaves of a plan whose rows can be late: sources, and views that do no more than compute from one."""
     leaves: list[LeafPlan] = []
     for leaf in leaf_plans(plan):
-        joins = isinstance(leaf, ViewPlan) and join_plans(leaf)
-        leaves += leaves_with_rows(leaf.input) if isinstance(leaf, ViewPlan) and joins else (leaf,)
+        is_inside = isinstance(leaf, ViewPlan) and (leaf.late or join_plans(leaf))
+        leaves += leaves_with_rows(leaf.input) if isinstance(leaf, ViewPlan) and is_inside else (leaf,)
     return tuple(leaves)
 
 

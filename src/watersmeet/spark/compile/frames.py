@@ -144,13 +144,13 @@ def compile_view(plan: ViewPlan, side: InputFrame, spark: SparkSession) -> Input
         sql = sql_with_others(output.expr, side.frame)
         bare = not guarded or name in times or output.expr.op == "column"
         columns.append(F.expr(sql if bare else f"IF({quote(KEEP)}, {sql}, NULL)").alias(name))
+    columns += [F.col(quote(name)) for name in plan.late]
     passthrough = [
         _passthrough_column(name, plan) for name in (KEEP, *PASSTHROUGH_COLUMNS) if name in side.frame.columns
     ]
     frame = select_with_others(side.frame, plan.outputs, [*columns, *passthrough])
-    return InputFrame(frame, _nullable(plan.outputs, plan.columns, side, spark), side.joins, side.feeds).where(
-        plan.filters
-    )
+    nullable = _nullable(plan.outputs, plan.columns, side, spark) | {name: side.nullable[name] for name in plan.late}
+    return InputFrame(frame, nullable, side.joins, side.feeds).where(plan.filters)
 
 
 _WINDOW_CALL = re.compile(r"window\s*\(\s*$", re.IGNORECASE)

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from watersmeet.formats import feed_of, source_format
 from watersmeet.formats.base import SinkFormat, SourceFormat
+from watersmeet.formats.databases import Jdbc, PostgresSink
 from watersmeet.formats.debezium import Debezium
-from watersmeet.formats.delta import Delta, DeltaSink, DeltaSource
 from watersmeet.formats.files import FileSink, NamedColumns, Parquet, TextSource
-from watersmeet.formats.iceberg import IcebergSink, IcebergSource
-from watersmeet.formats.jdbc import Jdbc
 from watersmeet.formats.kafka import Kafka, KafkaSink
-from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.lakes import Delta, DeltaSink, DeltaSource, IcebergSink, IcebergSource
 from watersmeet.formats.records import Feed, Records
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ SOURCE_CONNECTORS: Mapping[type[SourceFormat], str] = {
     TextSource: "files.TextConnector",
     NamedColumns: "files.NamedColumnsConnector",
     Parquet: "parquet.ParquetConnector",
-    Jdbc: "jdbc.JdbcConnector",
+    Jdbc: "static.JdbcConnector",
     Kafka: "kafka.KafkaSourceConnector",
     DeltaSource: "delta.DeltaSourceConnector",
     IcebergSource: "iceberg.IcebergSourceConnector",

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Source
 from watersmeet.errors import Place, refuse
 from watersmeet.formats.base import PATH, TABLE
-from watersmeet.formats.delta import CHANGE_TYPE, VERSION, DeltaSink, DeltaSource
+from watersmeet.formats.lakes import CHANGE_TYPE, VERSION, DeltaSink, DeltaSource
 from watersmeet.formats.packages import EXTENSIONS, connector_of
 from watersmeet.operators.core.changes import CHANGE
 from watersmeet.schema import quote

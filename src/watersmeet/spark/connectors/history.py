@@ -24,10 +24,9 @@ from watersmeet.catalog import OFFSETS, Amount, Source, StreamHistory
 from watersmeet.duration import format_duration
 from watersmeet.errors import Refusal, refuse
 from watersmeet.formats import history_source, live_source, source_format, start_offsets
-from watersmeet.formats.delta import DeltaSource
 from watersmeet.formats.files import Parquet
-from watersmeet.formats.iceberg import IcebergSource
 from watersmeet.formats.kafka import Topics
+from watersmeet.formats.lakes import DeltaSource, IcebergSource
 from watersmeet.locations import Storage, write_whole
 from watersmeet.schema import quote
 from watersmeet.spark.connectors.malformed import PLACE, REASON, VALUE, place_of

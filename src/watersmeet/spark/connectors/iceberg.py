@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.formats.base import PATH, TABLE
-from watersmeet.formats.iceberg import IcebergSink, IcebergSource, table_as_path
+from watersmeet.formats.lakes import IcebergSink, IcebergSource, table_as_path
 from watersmeet.schema import quote
 from watersmeet.spark.connectors.lakes import (
     Commit,

@@ -39,7 +39,7 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.errors import Place, WatersmeetError, refuse
-from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.databases import PostgresSink
 from watersmeet.operators.core.changes import CHANGE, WEIGHT
 from watersmeet.schema import parse_type_name, quote
 from watersmeet.spark.connectors.sinks import (

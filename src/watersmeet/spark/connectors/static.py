@@ -1,4 +1,4 @@
-"""Tables that do not change: read once, stored, then read as streams; and the load phase of tables.
+"""Tables that do not change: read once, stored, then read as streams; tables over JDBC; and the load phase of tables.
 
 ``static 'true'`` lets a table come from any batch source of Spark, also from those that cannot be read as streams.
 
@@ -28,14 +28,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Source
+from watersmeet.errors import WatersmeetError
 from watersmeet.formats import source_format
 from watersmeet.formats.base import MalformedPolicy, policy_for
+from watersmeet.formats.databases import Jdbc, driver_of
 from watersmeet.locations import AnyStorage, Storage, is_local, location_of
 from watersmeet.logical.nodes import Script
 from watersmeet.physical import QueryPlan, join_plans
 from watersmeet.physical.identity import digest
 from watersmeet.spark.connectors.malformed import count_malformed, readable_rows
-from watersmeet.spark.connectors.reading import is_static, read_source
+from watersmeet.spark.connectors.reading import SourceConnector, is_static, read_source
 from watersmeet.spark.exchange.rows import is_text
 from watersmeet.spark.leases import Holder, Leases, take_lease
 from watersmeet.spark.private.files import delete_tree
@@ -366,3 +368,28 @@ def _offsets(reported: Mapping[str, Any], which: str, topics: set[str]) -> dict[
             for topic in topics & by_topic.keys():
                 latest |= {(topic, partition): offset for partition, offset in by_topic[topic].items()}
     return latest
+
+
+_NO_DRIVER = ("No suitable driver", "ClassNotFoundException")
+"""Java's errors about a missing driver, looked up by an address and by a name."""
+
+
+class JdbcConnector(SourceConnector[Jdbc]):
+    """Reads tables of databases."""
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """Read the source with Spark. Java finds a driver that came with a package by its name only."""
+        driver = driver_of(self.source)
+        further = (
+            [{**options, "driver": driver.name}] if driver and "driver" not in self.source.lowercase_options else []
+        )
+        for attempt in (options, *further):
+            try:
+                frame = super().load(spark, schema, attempt)
+                _ = frame.schema
+            except Exception as error:
+                if all(word not in str(error) for word in _NO_DRIVER):
+                    raise
+            else:
+                return frame
+        raise WatersmeetError([self.format.driver_refusal])

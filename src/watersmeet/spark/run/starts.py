@@ -41,7 +41,7 @@ from pyspark.sql import DataFrame, SparkSession, is_remote
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.locations import Storage, location_of, write_whole
 from watersmeet.metrics.progress import ProgressSchema
-from watersmeet.operators import change_rules, table_operators
+from watersmeet.operators import change_rules, gives_table
 from watersmeet.operators.core.operator import END_OF_INPUT
 from watersmeet.physical.chaining import ChainGroups
 from watersmeet.physical.change import ChangeEffect, NamedIdentity, WatermarkValues, classify_edit
@@ -93,7 +93,7 @@ def continue_checkpoint(
     Refused for other queries, and for effects that are not accepted; ``accept_hint`` says how to accept them, and
     ``rebuild`` how to rebuild a state.
     """
-    if not was.check(now, str(checkpoint), restart_hint, change_rules(), None, table_operators(), rebuild):
+    if not was.check(now, str(checkpoint), restart_hint, change_rules(), None, gives_table, rebuild):
         return _with_outcomes(spark, checkpoint, was, now), ()
     # A query that has never finished a batch has nothing in its state.
     batch = last_committed(folder_of(spark, checkpoint))
@@ -153,7 +153,7 @@ def rebuild_reason(was: Owner, now: Owner, accepting: Accepting) -> str | None:
     if accepting not in ("rebuild", "tell") or len(was.queries) != len(now.queries):
         return None
     for before, after in zip(was.queries, now.queries, strict=True):
-        edit = classify_edit(before, after, change_rules(), None, table_operators())
+        edit = classify_edit(before, after, change_rules(), None, gives_table)
         if edit.kind == "rebuilt" or (edit.kind == "continued" and accepting == "rebuild"):
             return edit.difference or "; ".join(dict.fromkeys(effect.change for effect in edit.effects))
     return None

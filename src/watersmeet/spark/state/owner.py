@@ -130,20 +130,21 @@ class Owner:
         restart_hint: str,
         changing: Mapping[str, ChangeRule] | None = None,
         marks: Sequence[Sequence[WatermarkValues]] | None = None,
-        tables: Collection[str] = (),
+        gives_table: Callable[[Identity], bool] = lambda operator: False,
         rebuild: str = "",
     ) -> tuple[ChangeEffect, ...]:
         """Refuse other queries for the checkpoint; returns the effects of changes to the same ones.
 
         ``changing``: the changes that operators allow; without it none is. ``marks``: watermarks by query and stage.
-        ``tables``: the operators whose results are tables. ``rebuild``: how to rebuild a state; without it none can be.
+        ``gives_table``: whether the result of an operator is a table. ``rebuild``: how to rebuild a state; without it
+        none can be.
         """
         if len(self.queries) != len(now.queries):
             reason = f"it had {len(self.queries)} joins, now it has {len(now.queries)}"
             raise _another_query(checkpoint, reason, f"undo the change, or {restart_hint}")
         follows: list[ChangeEffect] = []
         for number, (was, query) in enumerate(zip(self.queries, now.queries, strict=True)):
-            edit = classify_edit(was, query, changing or {}, None if marks is None else marks[number], tables)
+            edit = classify_edit(was, query, changing or {}, None if marks is None else marks[number], gives_table)
             if edit.kind == "rebuilt" and rebuild:
                 raise refuse(
                     "CHECKPOINT_TO_REBUILD", checkpoint=checkpoint, difference=edit.difference,

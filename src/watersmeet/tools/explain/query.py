@@ -30,6 +30,7 @@ from watersmeet.logical.query import (
     column_lines,
     expand_group,
     result_columns,
+    shows_own_late_rows,
 )
 from watersmeet.logical.relation import (
     AnalyzedJoin,
@@ -53,7 +54,7 @@ from watersmeet.logical.words import (
     texts,
     word,
 )
-from watersmeet.operators.explainer import Families, StageExplainer, explainer, facts_as_data
+from watersmeet.operators.explainer import Families, Inputs, StageExplainer, explainer, facts_as_data
 from watersmeet.physical.columnar import holds_records, is_columnar, sources_of_columns
 from watersmeet.physical.identity import digest
 from watersmeet.physical.nodes import (
@@ -244,46 +245,42 @@ def _branch_sink(branch: AnalyzedBranch, details: PlanDetails) -> PlanStep:
 def _with_body(heading: str, query: AnalyzedQuery, details: PlanDetails, last: tuple[PlanStep, ...]) -> PlanBlock:
     """A query up to its columns, and the steps that follow."""
     where = PlanStep("filter", facts=(where_fact(query, details.families),), data={"where": texts(query.where)})
-    steps = (*((where,) if query.where else ()), *_group(query, details), *last)
-    below = _relation(query, query.relation, details)
-    if steps[0].kind == "repartition":
-        # It is shown with the exchange, as before a join.
-        below, steps = replace(below, steps=(*below.steps, steps[0])), steps[1:]
-    return PlanBlock(heading, steps, (below,), "input")
-
-
-def _group(query: AnalyzedQuery, details: PlanDetails) -> tuple[PlanStep, ...]:
-    """The stages that store rows after the relation: a group, a top-N, or one for each window of functions."""
+    steps, below = (where,) if query.where else (), _relation(query, query.relation, details)
     stage = query.group or query.top
-    if stage is None:
-        return ()
+    for window in stage.stages[:-1] if isinstance(stage, AnalyzedOver) else ():
+        below = _block(window.words, (*steps, *_stage(query, window, details)), below, "stage")
+        steps = ()
+    return _block(heading, (*steps, *(() if stage is None else _stage(query, stage, details)), *last), below, "input")
+
+
+def _block(heading: str, steps: tuple[PlanStep, ...], below: PlanBlock, inputs_name: Inputs) -> PlanBlock:
+    """A block over another; an exchange is shown with what goes through it, as before a join."""
+    if steps[0].kind == "repartition":
+        below, steps = replace(below, steps=(*below.steps, steps[0])), steps[1:]
+    return PlanBlock(heading, steps, (below,), inputs_name)
+
+
+def _stage(query: AnalyzedQuery, stage: AnalyzedGroup | AnalyzedTop, details: PlanDetails) -> tuple[PlanStep, ...]:
+    """The steps of a stage behind the relation of a query: a group, a top-N, or the functions of a window."""
     stage_explainer = details.families[stage.family].explain
     assert isinstance(stage_explainer, StageExplainer)
-    remarks, facts = details.remarks(stage), stage_explainer.facts(stage)
-    name = "group" if query.group is not None else "over" if stage.family == "over" else "top"
-    data: dict[str, object] = {name: {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
-    sinks = tuple(
-        PlanStep("sink", f"duplicates INTO {word(output.sink)}", details.writes(output.sink))
-        for output in query.side_outputs
-        if output.column == REPEATED_ROWS
-    )
-    below = stage.below if isinstance(stage, AnalyzedOver) else None
-    before = () if below is None else _group(replace(query, top=below), details)
-    exchange = details.exchange(stage, 0)
-    if isinstance(stage, AnalyzedOver):
-        # In the order in which they run.
-        earlier = cast("list[object]", before[-1].data["over"]) if before else []
-        data = {
-            "over": [
-                *earlier,
-                {**facts_as_data(facts), "remarks": facts_as_data(remarks), "repartition": exchange or None},
-            ]
-        }
+    windows = stage.stages if isinstance(stage, AnalyzedOver) else (stage,)
+    stages = [
+        {**facts_as_data(stage_explainer.facts(each)), "remarks": facts_as_data(details.remarks(each))}
+        for each in windows
+    ]
+    data = {"over": stages} if stage.family == "over" else {stage.family if stage is query.group else "top": stages[0]}
+    duplicates = [output.sink for output in query.side_outputs if output.column == REPEATED_ROWS]
+    sinks = [(f"duplicates INTO {word(sink)}", sink) for sink in duplicates]
+    if query.late_into and windows[0] is stage and shows_own_late_rows(query.relation, query.top):
+        sinks.append((f"late rows INTO {query.late_into}", query.late_into))
     return (
-        *before,
-        *_exchange(exchange),
-        PlanStep("group", "", (*remarks, *facts), data, sinks, details.operator(stage)),
-    )
+        *_exchange(details.exchange(stage, 0)),
+        PlanStep(
+            "group", "", (*details.remarks(stage), *stage_explainer.facts(stage)), data,
+            tuple(PlanStep("sink", title, details.writes(sink)) for title, sink in sinks), details.operator(stage),
+        ),
+    )  # fmt: skip
 
 
 def _latest(stateful: AnalyzedQuery | AnalyzedScan, details: PlanDetails) -> tuple[PlanStep, ...]:

@@ -144,6 +144,8 @@ def block_as_json(block: PlanBlock) -> dict[str, object]:
             return {**data, "left": inputs[0], "right": inputs[1]}
         case "input":
             return {**data, "input": inputs[0]}
+        case "stage":
+            return inputs[0]
         case "inputs" | "parts":
             return {**data, block.inputs_name: inputs}
 
