@@ -85,6 +85,7 @@ def test_no_output_of_a_case_has_internal_names(path: Path, tmp_path: Path) -> N
     check(path.name, evaluate_board(board_from_case(case), BoardView()))
 
 
+@pytest.mark.skipif(not ALL, reason="takes a minute: `make cases` runs it")
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_no_output_of_a_run_has_internal_names(tmp_path: Path) -> None:

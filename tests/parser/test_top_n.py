@@ -82,7 +82,7 @@ def test_a_number_in_a_subquery_is_one_in_where(where: str) -> None:
         (f"SELECT TABLE k FROM b QUALIFY {NUMBER} <= - k", "PARTITION BY item ORDER BY price DESC) <= 10"),
         (f"SELECT TABLE k FROM b QUALIFY {NUMBER}", "PARTITION BY item ORDER BY price DESC) <= 10"),
         ("SELECT TABLE k FROM b QUALIFY ROW_NUMBER() OVER (PARTITION BY k) = 1", "ORDER BY price DESC"),
-        ("SELECT TABLE k, percent_rank() OVER (ORDER BY k) AS r FROM b", "leave OVER out"),
+        ("SELECT TABLE k, percent_rank() OVER (ORDER BY k) AS r FROM b", "try_divide(RANK() OVER"),
         ("SELECT TABLE k, rank() OVER (ORDER BY k) FROM b", "give it a name with AS"),
         ("SELECT TABLE k FROM b ORDER BY k LIMIT 2 OFFSET k", "LIMIT 10 OFFSET 20"),
     ],

@@ -214,7 +214,7 @@ COLLECTIONS = """
 map('a', 1, 'b', `n`)|map(`i`, `s`)|map(1, 2.5, 2, 3)|map('a', 1, 'a', 2)|map(`k`, 1, 'b', 2)|map_keys(`mp`)|map_values(`mp`)|map_keys(map(1, 2))
 `mp`['a']|`mp`[`k`]|`mi`[1]|`mi`[`n`]|element_at(`mp`, 'b')|element_at(`mi`, `i`)|element_at(`items`, 1)|element_at(`items`, `n`)|element_at(`items`, -1)
 try_element_at(`items`, `n`)|try_element_at(`words`, 2)|try_element_at(`mp`, 'z')|map_contains_key(`mp`, 'a')|map_contains_key(`mi`, `n`)|size(`mp`)|cardinality(`mi`)
-map_from_arrays(array('a', 'b'), array(`i`, 1))|map_from_arrays(`words`, `items`)|array_contains(`items`, `i`)|array_contains(`words`, 'b')|array_contains(array(`d`, 1.0), `d`)
+map_from_arrays(array('a', 'b'), array(`i`, 1))|array_contains(`items`, `i`)|array_contains(`words`, 'b')|array_contains(array(`d`, 1.0), `d`)
 transform(`items`, x -> x + 1)|transform(`items`, x -> x + `i`)|transform(`items`, (x, i) -> x * i)|transform(`words`, w -> upper(w))|transform(`items`, x -> NULL)
 transform(`words`, w -> w = 'a')|transform(`nested`, xs -> size(xs))|transform(`nested`, xs -> transform(xs, x -> x * 2))|transform(array(1, 2), x -> x / `i`)
 filter(`items`, x -> x IS NOT NULL)|filter(`items`, x -> x > `n`)|filter(`words`, (w, i) -> i > 0)|filter(`items`, x -> 10 / (x - 7) > 0)
@@ -319,7 +319,9 @@ def spark_cells(frame: DataFrame, texts: Sequence[str]) -> list[tuple[pa.DataTyp
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
 
     def column(text: str) -> Column:
-        tried = expressions.TryEval(reader.parseExpression(f"named_struct('v', {text})"))
+        # What fails becomes NULL, which Arrow refuses of a map that cannot be NULL.
+        nullable = f"CASE WHEN `#row` IS NOT NULL THEN {text} END"
+        tried = expressions.TryEval(reader.parseExpression(f"named_struct('v', {nullable})"))
         return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(tried))
 
     chosen = frame.select("#row", *(column(text).alias(f"#{n}") for n, text in enumerate(texts))).toArrow()

@@ -19,7 +19,7 @@ SMOKE = {
     "files.TextConnector": "test_feeds.py::test_debezium_records_become_a_snapshot_and_a_static_table_joins",
     "files.NamedColumnsConnector": "test_smoke.py::test_xml_and_orc_meet_a_table_of_a_database",
     "parquet.ParquetConnector": "test_input_files.py::test_a_run_has_the_values_of_spark",
-    "jdbc.JdbcConnector": "test_smoke.py::test_xml_and_orc_meet_a_table_of_a_database",
+    "static.JdbcConnector": "test_smoke.py::test_xml_and_orc_meet_a_table_of_a_database",
     "kafka.KafkaSourceConnector": "test_kafka.py::test_keys_come_out_as_they_went_in",
     "files.FileSinkConnector": "test_file_sinks.py::test_a_repeated_batch_takes_the_place_of_its_files",
     "postgres.PostgresConnector": "test_sinks.py::test_rows_are_put_in_replaced_and_deleted_by_key",

@@ -122,15 +122,18 @@ def test_rows_arrive_in_the_order_of_their_files_whatever_task_reads_them(
         values, positions = (table.column(name).to_pylist() for name in table.column_names)
         assert positions == sorted(positions)
         seen += values
-        keys = [_key(*numbers[value]) for value in values]
+        keys = [_key(*numbers[value], is_dictionary=is_dictionary) for value in values]
         assert keys == sorted(keys)
     assert sorted(seen) == sorted(numbers)
 
 
-def _key(run: Run, row: int) -> tuple[object, ...]:
-    """What rows of files are ordered by; those of other sources, which have none, only by the part."""
+def _key(run: Run, row: int, *, is_dictionary: bool) -> tuple[object, ...]:
+    """What rows of files are ordered by; those of other sources, which have none, only by the part.
+
+    A dictionary has plain paths, others have those of Spark.
+    """
     part, time, path, start, _ = run
-    return (part, time, unquote(path), start, row) if path else (part, 0, "", 0, 0)
+    return (part, time, path if is_dictionary else unquote(path), start, row) if path else (part, 0, "", 0, 0)
 
 
 TASKS = st.lists(

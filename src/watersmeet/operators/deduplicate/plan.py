@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from watersmeet.logical.query import AnalyzedQuery
+from watersmeet.logical.query import AnalyzedQuery, AnalyzedTop
 from watersmeet.logical.relation import AnalyzedView
-from watersmeet.logical.words import without_generated_names
+from watersmeet.logical.words import expression_in_words, without_generated_names
 from watersmeet.operators.core.changes import POSITION
 from watersmeet.operators.deduplicate.kernel import DeduplicateOperator
 from watersmeet.operators.explainer import PortRetention
@@ -15,6 +15,11 @@ from watersmeet.physical.change import window_effects
 from watersmeet.physical.nodes import JoinPlan, PortPlan, StagePlanner, Types, ViewPlan
 from watersmeet.physical.ports import CODE, unions_of
 from watersmeet.physical.scans import RANKED_TIME, group_column, idle_of, lags_of, view_to_rank, visible_columns
+
+
+def _time_name(top: AnalyzedTop) -> str:
+    """What users call the event time: as ORDER BY shows it, else its name."""
+    return expression_in_words(top.order[0].shown) if top.order else without_generated_names(str(top.time))
 
 
 def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
@@ -29,7 +34,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     )  # fmt: skip
     operator = DeduplicateOperator(
         columns, by, time, top.within.value, "time" if top.order else "arrival", query.shows_duplicates,
-        time_name=without_generated_names(str(top.time)), code=code, position=POSITION,
+        time_name=_time_name(top), code=code, position=POSITION,
         outputs=tuple(column for column, _ in top.final_columns), late=rows.late, unions=unions_of(lags),
         idle=idle_of(view),
     )  # fmt: skip

@@ -151,10 +151,10 @@ class OverOperator(EventTimeStage):
         stored = {name for own in self.functions for name in own.inputs_before}
         if function.has_accumulators:
             return function in self.functions
-        if function.kind == "lead" or not function.preceding:
-            return True
         if not stored.issuperset(function.inputs_before):
             return False
+        if function.kind == "lead" or not function.preceding:
+            return True
         if function.skips_nulls:
             same = (own for own in self._null_skippers if own.columns[:1] == function.columns[:1])
             return function.preceding <= max((own.rows_before for own in same), default=0)

@@ -265,10 +265,13 @@ def _stage(query: AnalyzedQuery, stage: AnalyzedGroup | AnalyzedTop, details: Pl
     stage_explainer = details.families[stage.family].explain
     assert isinstance(stage_explainer, StageExplainer)
     windows = stage.stages if isinstance(stage, AnalyzedOver) else (stage,)
-    stages = [
+    stages: list[dict[str, object]] = [
         {**facts_as_data(stage_explainer.facts(each)), "remarks": facts_as_data(details.remarks(each))}
         for each in windows
     ]
+    for each, facts in zip(windows, stages, strict=True):
+        if isinstance(each, AnalyzedOver):
+            facts["repartition"] = details.exchange(each, 0) or None
     data = {"over": stages} if stage.family == "over" else {stage.family if stage is query.group else "top": stages[0]}
     duplicates = [output.sink for output in query.side_outputs if output.column == REPEATED_ROWS]
     sinks = [(f"duplicates INTO {word(sink)}", sink) for sink in duplicates]
