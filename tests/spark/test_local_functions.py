@@ -223,8 +223,7 @@ aggregate(`items`, 0, (acc, x) -> acc + coalesce(x, 0))|aggregate(`items`, 0, (a
 aggregate(`words`, '', (acc, w) -> concat(acc, w), acc -> length(acc))|aggregate(`items`, 0L, (acc, x) -> acc + x)|aggregate(`items`, 0, (acc, x) -> acc + 1L)
 get_json_object(`js`, '$.a')|get_json_object(`js`, '$.b.c')|get_json_object(`js`, '$.b.c[1]')|get_json_object(`js`, '$.b')|get_json_object(`js`, '$')|get_json_object(`js`, '$[0]')|get_json_object(`js`, '$.b[*]')
 """  # noqa: E501
-"""No map that fails for some rows: Spark's builder of maps keeps the keys of a row that failed, for the next one."""
-"""Maps, lambdas and JSON."""
+"""Maps, lambdas and JSON. No map fails for some rows: Spark's builder keeps the keys of such a row for the next one."""
 
 TIME_EXPRESSIONS = """
 year(`t`)|quarter(`t`)|month(`t`)|day(`t`)|dayofmonth(`t`)|hour(`t`)|minute(`t`)|second(`t`)|dayofweek(`t`)|weekday(`t`)

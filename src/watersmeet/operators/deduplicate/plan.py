@@ -18,7 +18,7 @@ from watersmeet.physical.scans import RANKED_TIME, group_column, idle_of, lags_o
 
 
 def _time_name(top: AnalyzedTop) -> str:
-    """What users call the event time: as ORDER BY shows it, else its name."""
+    """The name of the event time for users: as ORDER BY shows it, else its own."""
     return expression_in_words(top.order[0].shown) if top.order else without_generated_names(str(top.time))
 
 
