@@ -23,7 +23,7 @@ def exercise(s3: Bucket, *parts: str) -> None:
 
 
 def test_storage_and_a_lost_executor(hdfs: str, s3: Bucket) -> None:
-    exercise(s3, f"{hdfs}/short,files,leases", f"{s3.url}/short,files,store,checkpoints,snapshots,parquet,lost")
+    exercise(s3, f"{hdfs}/short,files,leases", f"{s3.url}/short,files,store,checkpoints,parquet,lost")
 
 
 @LONG
