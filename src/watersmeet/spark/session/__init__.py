@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_IMPORTED_MEANWHILE = ("watersmeet.project", "watersmeet.queries")
-"""Not PySpark, which this process imports itself at that time."""
+_IMPORTED_EARLY = ("watersmeet.project", "watersmeet.queries")
+"""Imported while Java starts. PySpark is not among them: the main thread imports it at the same time."""
 
 STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -260,8 +260,8 @@ def _start_session(
     try:
         with _redirect_output(log):
             if master is not None:
-                # Java needs seconds for its start: Python takes them for what every query imports.
-                for name in _IMPORTED_MEANWHILE:
+                # Java takes seconds to start; meanwhile, Python imports what every query needs.
+                for name in _IMPORTED_EARLY:
                     Thread(target=import_module, args=(name,), name="imports", daemon=True).start()
                 launch({"spark.master": master, **made})
                 for name, value in _cluster_defaults(master, made).items():
